@@ -116,6 +116,7 @@ const GROUPS: &[(&str, Names)] = &[
             ("expired", NodeState::Expired.code() as u32),
         ],
     ),
+    ("limit_scope", &[("limit", 0), ("queue", 1), ("kind", 2)]),
     ("on_close", &[("cancel", OnClose::Cancel as u32), ("abandon", OnClose::Abandon as u32)]),
     (
         "entry",
@@ -140,6 +141,10 @@ const GROUPS: &[(&str, Names)] = &[
             ("errors_kept", small(bounds::ERRORS_KEPT)),
             ("audit", small(bounds::AUDIT)),
             ("claim_input_bytes", small(bounds::CLAIM_INPUT_BYTES)),
+            ("units", bounds::UNITS as u32),
+            // More than any limit has, so that sums of two fit into an integer.
+            ("any_units", 1 << 30),
+            ("generation_hits", 64),
         ],
     ),
 ];

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use mainspring_core::error::OpenProblem;
+use mainspring_core::store::flags;
 use mainspring_core::{Error, fault};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Mutex, MutexGuard};
@@ -141,6 +142,8 @@ pub(crate) struct Conn {
     prepared: BTreeMap<&'static str, Statement>,
     /// Whether a transaction is open.
     open: bool,
+    /// Whether jobs have ended that kept units of limits while they waited: those are to be counted.
+    units_left: bool,
     /// The time-out that its session was set up with.
     timeout: Duration,
     /// Who lets each message pass, in tests of what happens between two of them.
@@ -176,6 +179,7 @@ impl Conn {
             usage,
             prepared: BTreeMap::new(),
             open: false,
+            units_left: false,
             timeout: shared.timeout(),
             gate: shared.options.gate.clone(),
         };
@@ -246,6 +250,16 @@ impl Conn {
         let sent = join_all(calls.iter().map(|call| this.send_prepared(call)));
         let (begun, sent) = tokio::join!(biased; begun, sent);
         Ok(first_error(begun, sent, Ok(()))?)
+    }
+
+    /// Notes the flags of a job that has ended while it waited.
+    pub(crate) fn note_ended(&mut self, flags: i16) {
+        self.units_left |= flags & flags::KEEPS != 0;
+    }
+
+    /// Whether there are units to be counted since the last time.
+    pub(crate) fn take_units_left(&mut self) -> bool {
+        std::mem::take(&mut self.units_left)
     }
 
     /// Whether a transaction is open.

@@ -35,6 +35,8 @@ pub(crate) const ANYBODY: i32 = 0;
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Hints {
     ready: BTreeMap<LineLevel, Position>,
+    /// Groups that have a turn since then, by the lines and levels of the turns.
+    turns: BTreeMap<LineLevel, Timestamp>,
     /// Queues in which something may be claimed again.
     queues: BTreeSet<i32>,
     due: Option<Timestamp>,
@@ -48,6 +50,17 @@ impl Hints {
     pub(crate) fn ready(&mut self, pair: LineLevel, position: Position) {
         let first = self.ready.entry(pair).or_insert(position);
         *first = position.min(*first);
+    }
+
+    /// A group has a turn here.
+    pub(crate) fn turn(&mut self, pair: LineLevel, at: Timestamp) {
+        let first = self.turns.entry(pair).or_insert(at);
+        *first = at.min(*first);
+    }
+
+    /// A job became ready here: by itself, or with a turn of its group.
+    pub(crate) fn enter(&mut self, limited: bool, pair: LineLevel, position: Position) {
+        if limited { self.turn(pair, position.0) } else { self.ready(pair, position) }
     }
 
     /// A queue gives jobs again.
@@ -72,7 +85,7 @@ impl Hints {
 
     /// The lines that it names.
     pub(crate) fn lines(&self) -> Vec<i32> {
-        self.ready.keys().map(|(line, _)| *line).collect()
+        self.ready.keys().chain(self.turns.keys()).map(|(line, _)| *line).collect()
     }
 
     /// Tells this process.
@@ -81,6 +94,13 @@ impl Hints {
             let mut scan_bounds = shared.scan_bounds();
             for (pair, position) in &self.ready {
                 scan_bounds.add(*pair, *position);
+            }
+        }
+        if !self.turns.is_empty() {
+            let mut turn_bounds = shared.turn_bounds();
+            for (pair, at) in &self.turns {
+                // Turns are numbered from one on.
+                turn_bounds.add(*pair, (*at, 0));
             }
         }
         let queues = self.queue_names(shared);
@@ -115,7 +135,8 @@ impl Hints {
 
     fn queue_names(&self, shared: &Shared) -> BTreeMap<i32, QueueName> {
         let names = shared.names();
-        let of_pairs = self.ready.keys().filter_map(|(line, _)| names.line(*line).ok());
+        let of_pairs =
+            self.ready.keys().chain(self.turns.keys()).filter_map(|(line, _)| names.line(*line).ok());
         let mut queues: BTreeMap<_, _> = of_pairs.map(|line| (line.queue, line.queue_name.clone())).collect();
         let named = self.queues.iter().filter_map(|no| Some((*no, names.queue(*no).ok()?.name.clone())));
         queues.extend(named);
@@ -133,6 +154,9 @@ impl Hints {
                 self.ready.iter().filter(|((line, _), _)| here(*line)).take(PAIRS)
             {
                 let _ = write!(text, ";r{line},{level},{},{no}", at.as_micros());
+            }
+            for ((line, level), at) in self.turns.iter().filter(|((line, _), _)| here(*line)).take(PAIRS) {
+                let _ = write!(text, ";t{line},{level},{}", at.as_micros());
             }
             messages.push((*queue, text));
         }
@@ -175,6 +199,12 @@ impl Hints {
             'd' => self.due(Timestamp::from_micros(rest.parse().ok()?)),
             'c' => self.cancel(NodeNo(rest.parse().ok()?)),
             'm' => self.message(rest.parse().ok()?),
+            't' => {
+                let mut numbers = rest.split(',');
+                let line = numbers.next()?.parse().ok()?;
+                let level = numbers.next()?.parse().ok()?;
+                self.turn((line, level), Timestamp::from_micros(numbers.next()?.parse().ok()?));
+            }
             'r' => {
                 let mut numbers = rest.split(',');
                 let line = numbers.next()?.parse().ok()?;

@@ -20,10 +20,9 @@ use tokio_postgres::Row;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
-use crate::hint::Hints;
-use crate::op::claim::{Scan, read_scan};
+use crate::op::claim::{Scan, ScanTurns, read_scan};
 use crate::op::rescue::{self, Living};
-use crate::op::sweep::{NextDeadline, NextDue, first_deadline, next_times};
+use crate::op::sweep::{NextDeadline, NextDue, Times, first_deadline, next_times};
 use crate::options::Time;
 use crate::shared::Shared;
 use crate::sql::{Call, Present};
@@ -56,7 +55,7 @@ pub(crate) struct IdlePoll {
 /// What becomes due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Next {
-    /// The first job that waits for its time, or end that is to be told of.
+    /// The first job that waits for its time, end that is to be told of, or limit key that is to be looked at.
     job: Option<Timestamp>,
     /// The first schedule to be looked at.
     fire: Option<Timestamp>,
@@ -68,6 +67,8 @@ struct Next {
 pub(crate) struct PollInFlight {
     asked: Duration,
     generation: u64,
+    /// The same of turns.
+    turns: u64,
     /// How often something was said to become due before.
     dues: u64,
     at: Present,
@@ -84,7 +85,9 @@ impl PollInFlight {
         let due = scan_bounds.scan_is_due(Some(asked));
         let partial = due && hurry && scan_bounds.scan_took() > QUICK;
         let (generation, dues, at) = (scan_bounds.generation(), shared.dues(), shared.at());
-        PollInFlight { asked, generation, dues, at, scan: due && !partial, partial }
+        drop(scan_bounds);
+        let turns = shared.turn_bounds().generation();
+        PollInFlight { asked, generation, turns, dues, at, scan: due && !partial, partial }
     }
 
     /// Whether it looks at all pairs.
@@ -102,6 +105,7 @@ impl PollInFlight {
         let mut calls = vec![rescue::Look { at: &self.at }.call(), NextDue.call(), NextDeadline.call()];
         if self.scan {
             calls.push(Scan.call());
+            calls.push(ScanTurns.call());
         }
         calls
     }
@@ -111,15 +115,13 @@ impl PollInFlight {
         let [look, due, deadline, scanned @ ..] = rows else {
             return Err(corrupt("a poll without an answer"));
         };
-        let mut hints = Hints::default();
-        if let Some(rows) = scanned.first() {
-            for (pair, position) in read_scan(conn, shared, rows, self.generation, self.asked).await? {
-                hints.ready(pair, position);
-            }
+        if !scanned.is_empty() {
+            let generations = (self.generation, self.turns);
+            read_scan(conn, shared, scanned, generations, self.asked).await?.send_here(shared);
         }
-        hints.send_here(shared);
         fault::point!("postgres.heard");
-        let (job, fire) = next_times(due)?;
+        let Times { job, fire, keys } = next_times(due)?;
+        let job = job.into_iter().chain(keys).min();
         let next = Next { job, fire, deadline: first_deadline(deadline)? };
         let living = Living::read(look)?;
         let took = shared.monotonic().saturating_sub(self.asked);

@@ -1,5 +1,6 @@
-//! Limits, which this store does not have yet: it refuses them.
+//! Limits: each call of this part of the store on its connection.
 
+use mainspring_core::Result;
 use mainspring_core::id::JobId;
 use mainspring_core::limit::{
     Change, KeyChange, KeyUse, Limit, LimitKey, LimitSeed, Obstacle, Total, TotalUse,
@@ -7,71 +8,65 @@ use mainspring_core::limit::{
 use mainspring_core::name::LimitName;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::Limits;
-use mainspring_core::{Error, Result};
 
+use crate::op::limits::define::{DeleteLimit, ListLimits, ResetLimit, SeedLimits, SetLimit, SetLimitKey};
+use crate::op::limits::totals::{SetTotal, Totals};
+use crate::read::limits::{FindObstacle, ListLimitKeys, ShowLimitKey};
 use crate::store::Postgres;
 
-pub(crate) fn refused() -> Error {
-    Error::Invalid { what: "limits", why: "this store does not have them yet".into() }
-}
-
-fn refuse<T: Send + 'static>() -> Pending<'static, Result<T>> {
-    Box::pin(std::future::ready(Err(refused())))
-}
-
 impl Limits for Postgres {
-    fn seed_limits(&self, _seeds: Vec<LimitSeed>) -> Pending<'_, Result<Vec<Limit>>> {
-        refuse()
+    fn seed_limits(&self, seeds: Vec<LimitSeed>) -> Pending<'_, Result<Vec<Limit>>> {
+        self.call(|to| &to.admin, SeedLimits(seeds))
     }
 
-    fn set_limit(&self, _name: LimitName, _change: Change, _who: String) -> Pending<'_, Result<Limit>> {
-        refuse()
+    fn set_limit(&self, name: LimitName, change: Change, who: String) -> Pending<'_, Result<Limit>> {
+        self.call(|to| &to.admin, SetLimit { name, change, who })
     }
 
-    fn reset_limit(&self, _name: LimitName, _who: String) -> Pending<'_, Result<Limit>> {
-        refuse()
+    fn reset_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<Limit>> {
+        self.call(|to| &to.admin, ResetLimit { name, who })
     }
 
-    fn delete_limit(&self, _name: LimitName, _who: String) -> Pending<'_, Result<bool>> {
-        refuse()
+    fn delete_limit(&self, name: LimitName, who: String) -> Pending<'_, Result<bool>> {
+        self.call(|to| &to.admin, DeleteLimit { name, who })
     }
 
     fn limits(&self) -> Pending<'_, Result<Vec<Limit>>> {
-        refuse()
+        self.call(|to| &to.read, ListLimits)
     }
 
     fn set_limit_key(
         &self,
-        _limit: LimitName,
-        _key: String,
-        _change: KeyChange,
-        _who: String,
+        limit: LimitName,
+        key: String,
+        change: KeyChange,
+        who: String,
     ) -> Pending<'_, Result<LimitKey>> {
-        refuse()
+        self.call(|to| &to.admin, SetLimitKey { limit, key, change, who })
     }
 
     fn limit_keys(
         &self,
-        _name: LimitName,
-        _after: Option<String>,
-        _limit: usize,
+        name: LimitName,
+        after: Option<String>,
+        limit: usize,
     ) -> Pending<'_, Result<Vec<LimitKey>>> {
-        refuse()
+        self.call(|to| &to.read, ListLimitKeys { name, after, limit })
     }
 
-    fn limit_key(&self, _limit: LimitName, _key: String) -> Pending<'_, Result<KeyUse>> {
-        refuse()
+    fn limit_key(&self, limit: LimitName, key: String) -> Pending<'_, Result<KeyUse>> {
+        self.call(|to| &to.read, ShowLimitKey { limit, key })
     }
 
-    fn obstacle(&self, _id: JobId) -> Pending<'_, Result<Option<Obstacle>>> {
-        Box::pin(std::future::ready(Ok(None)))
+    fn obstacle(&self, id: JobId) -> Pending<'_, Result<Option<Obstacle>>> {
+        self.call(|to| &to.read, FindObstacle(id))
     }
 
-    fn set_total(&self, _total: Total, _max: Option<u32>, _who: String) -> Pending<'_, Result<()>> {
-        refuse()
+    fn set_total(&self, total: Total, max: Option<u32>, who: String) -> Pending<'_, Result<()>> {
+        self.call(|to| &to.admin, SetTotal { total, max, who })
     }
 
     fn totals(&self) -> Pending<'_, Result<Vec<TotalUse>>> {
-        refuse()
+        self.call(|to| &to.read, Totals)
     }
 }

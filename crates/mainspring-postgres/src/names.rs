@@ -18,6 +18,7 @@ use tokio_postgres::Row;
 
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
+use crate::op::limits::groups::groups_of;
 use crate::shared::Shared;
 use crate::sql::{Call, Query, statement};
 
@@ -33,6 +34,9 @@ pub(crate) struct Names {
     kind_nos: BTreeMap<Kind, i32>,
     lines: BTreeMap<i32, Line>,
     line_nos: BTreeMap<(i32, i32, Vec<Label>), i32>,
+    /// Limit keys of totals: of queues and of kinds, by their numbers.
+    queue_totals: BTreeMap<i32, i64>,
+    kind_totals: BTreeMap<i32, i64>,
     /// The counter of settings changes that `queues` reflects.
     settings: String,
 }
@@ -66,6 +70,14 @@ statement! {
     pub(crate) NewLines<'a> = "names.lines", by ["lines_pkey"],
     (after: i32) -> LineRow { no: i32, queue: i32, kind: i32, labels: String };
     "SELECT no, queue, kind, labels FROM mainspring.lines WHERE no > $1 ORDER BY no"
+}
+statement! {
+    /// A small table, and the only key of each of its rows by the unique index of keys.
+    pub(crate) AllTotals = "names.totals", by ["limit_keys_limit_no_key_key"], ()
+    -> TotalRow { of_queue: bool, name: String, limit_key: i64 };
+    "SELECT l.scope = {limit_scope.queue}, l.name, k.no FROM mainspring.limits l
+    CROSS JOIN LATERAL (SELECT no FROM mainspring.limit_keys WHERE limit_no = l.no AND key = '' OFFSET 0) k
+    WHERE l.scope <> {limit_scope.limit} AND NOT l.deleted"
 }
 statement! {
     /// A count of a table that is bounded.
@@ -119,6 +131,25 @@ impl Names {
         self.queue_nos.get(name).copied()
     }
 
+    /// Whether there are totals.
+    pub(crate) fn has_totals(&self) -> bool {
+        !self.queue_totals.is_empty() || !self.kind_totals.is_empty()
+    }
+
+    /// The limit keys of the totals of a line's queue and kind.
+    pub(crate) fn totals_of(&self, line: &Line) -> (Option<i64>, Option<i64>) {
+        (self.queue_totals.get(&line.queue).copied(), self.kind_totals.get(&line.kind).copied())
+    }
+
+    /// The queues whose jobs count in one of these totals.
+    pub(crate) fn queues_of_totals(&self, keys: &BTreeSet<i64>) -> BTreeSet<i32> {
+        let counts = |line: &&Line| {
+            let (queue, kind) = self.totals_of(line);
+            [queue, kind].into_iter().flatten().any(|key| keys.contains(&key))
+        };
+        self.lines.values().filter(counts).map(|line| line.queue).collect()
+    }
+
     /// The counter of settings changes that this reflects.
     pub(crate) fn settings(&self) -> &str {
         &self.settings
@@ -129,7 +160,7 @@ impl Names {
         let queue = *self.queue_nos.get(&job.queue)?;
         let kind = *self.kind_nos.get(&job.kind)?;
         let line = *self.line_nos.get(&(queue, kind, job.options.labels.clone()))?;
-        Some(TicketLine { line, queue, kind })
+        Some(TicketLine { line, queue, kind, group: None })
     }
 
     /// The lines of these jobs, in order; `None` if one is not known.
@@ -147,7 +178,9 @@ impl Names {
     }
 
     fn know(&mut self, rows: &[Vec<Row>]) -> Result<()> {
-        let [settings, lines, queues, kinds] = rows else { return Err(corrupt("names came incomplete")) };
+        let [settings, lines, queues, kinds, totals] = rows else {
+            return Err(corrupt("names came incomplete"));
+        };
         self.settings = SettingsCounter::first(settings)?.map(|counter| counter.value).unwrap_or_default();
         for row in NewQueues::rows(queues)? {
             let (no, queue) = row.read()?;
@@ -161,6 +194,17 @@ impl Names {
         }
         for row in NewLines::rows(lines)? {
             self.know_line(row)?;
+        }
+        self.queue_totals.clear();
+        self.kind_totals.clear();
+        for TotalRow { of_queue, name, limit_key } in AllTotals::rows(totals)? {
+            if of_queue {
+                let queue = self.queue_nos.iter().find(|(queue, _)| queue.as_str() == name);
+                self.queue_totals.extend(queue.map(|(_, no)| (*no, limit_key)));
+            } else {
+                let kind = self.kind_nos.iter().find(|(kind, _)| kind.as_str() == name);
+                self.kind_totals.extend(kind.map(|(_, no)| (*no, limit_key)));
+            }
         }
         Ok(())
     }
@@ -190,6 +234,7 @@ pub(crate) async fn refresh(conn: &mut Conn, shared: &Shared) -> Result<()> {
         NewLines { after: &lines }.call(),
         NewQueues { after: &none }.call(),
         NewKinds { after: &kinds }.call(),
+        AllTotals.call(),
     ];
     let rows = conn.commit(shared, &calls).await?;
     shared.names().know(&rows)
@@ -218,8 +263,17 @@ pub(crate) async fn learn_for_hints(conn: &mut Conn, shared: &Shared, lines: imp
     }
 }
 
-/// The lines of these jobs, in order; made if they are the first.
+/// The lines of these jobs, in order, and the groups of limited ones; made if they are the first.
 pub(crate) async fn lines_of(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<Vec<TicketLine>> {
+    let mut lines = known_lines_of(conn, shared, jobs).await?;
+    if jobs.iter().any(|job| !job.options.limits.is_empty()) {
+        let groups = groups_of(conn, shared, jobs, &lines).await?;
+        lines.iter_mut().zip(groups).for_each(|(line, group)| line.group = group);
+    }
+    Ok(lines)
+}
+
+async fn known_lines_of(conn: &mut Conn, shared: &Shared, jobs: &[New]) -> Result<Vec<TicketLine>> {
     let found = shared.names().find_all(jobs);
     if let Some(found) = found {
         return Ok(found);

@@ -80,6 +80,11 @@ impl ScanBounds {
         })
     }
 
+    /// Whether any pair may have jobs.
+    pub(crate) fn is_active(&self) -> bool {
+        self.pairs.values().any(|known| known.active)
+    }
+
     /// How many reports there were so far, for [`ScanBounds::scanned`].
     pub(crate) fn generation(&self) -> u64 {
         self.generation

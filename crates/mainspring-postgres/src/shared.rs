@@ -1,7 +1,7 @@
 //! What the handle, its connections and its tasks share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::listen::Waiting;
 use crate::names::Names;
 use crate::op::append::RecordedClaims;
 use crate::op::contended_ids::ContendedIds;
+use crate::op::limits::groups::GroupCache;
 use crate::options::{Durability, Options, Time};
 use crate::scan_bounds::ScanBounds;
 use crate::sql::{At, Present};
@@ -24,6 +25,9 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
 /// Claims that are known to have children, at most: more than all slots of a process.
 const PARENTS: usize = 100_000;
+
+/// Claims that are known to hold units of limits, at most.
+const LIMITED: usize = 100_000;
 
 /// What everybody shares.
 pub(crate) struct Shared {
@@ -36,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) runtime: tokio::runtime::Handle,
     names: Mutex<Names>,
     scan_bounds: Mutex<ScanBounds>,
+    /// The same for turns of groups.
+    turn_bounds: Mutex<ScanBounds>,
     nodes: Mutex<BTreeMap<i32, Local>>,
     /// Claims of this process whose jobs have children, by the numbers of the jobs: their ends take a moment longer.
     parents: Mutex<BTreeSet<i64>>,
@@ -49,6 +55,13 @@ pub(crate) struct Shared {
     pub(crate) contended_ids: ContendedIds,
     /// Claims that have recorded something.
     pub(crate) recorded_claims: RecordedClaims,
+    groups: Mutex<GroupCache>,
+    /// Claims of this process that hold units of limits, by the numbers of the jobs.
+    limited: Mutex<BTreeSet<i64>>,
+    /// The last row of returned units that this handle has counted.
+    last_returned: AtomicI64,
+    /// The last limit group and limit key that a prune of this handle has looked at.
+    pruned: Mutex<(i64, i64)>,
     /// Whether sessions must be told to wait for stable storage.
     insist: AtomicBool,
     /// Whether jobs were moved since counts were last folded.
@@ -97,6 +110,7 @@ impl Shared {
             runtime,
             names: Mutex::default(),
             scan_bounds: Mutex::default(),
+            turn_bounds: Mutex::default(),
             nodes: Mutex::default(),
             parents: Mutex::default(),
             store: Mutex::default(),
@@ -104,12 +118,40 @@ impl Shared {
             waiting: Waiting::default(),
             contended_ids: ContendedIds::default(),
             recorded_claims: RecordedClaims::default(),
+            groups: Mutex::default(),
+            limited: Mutex::default(),
+            last_returned: AtomicI64::new(0),
+            pruned: Mutex::default(),
             insist: AtomicBool::new(false),
             moved: AtomicBool::new(false),
             listening: AtomicBool::new(false),
             idle_poll: Mutex::default(),
             dues: AtomicU64::new(0),
             closing: watch::Sender::new(false),
+        }
+    }
+
+    /// Notes that claims hold units of limits: their ends have two statements more.
+    pub(crate) fn note_limited(&self, nos: impl IntoIterator<Item = i64>) {
+        let mut limited = lock(&self.limited);
+        limited.extend(nos);
+        // What was claimed and never finished here. What these hold is counted a moment later.
+        while limited.len() > LIMITED {
+            limited.pop_first();
+        }
+    }
+
+    /// Whether one of these claims holds units of limits.
+    pub(crate) fn has_limited(&self, nos: &[i64]) -> bool {
+        let limited = lock(&self.limited);
+        !limited.is_empty() && nos.iter().any(|no| limited.contains(no))
+    }
+
+    /// Their claims have ended.
+    pub(crate) fn forget_limited(&self, nos: &[i64]) {
+        let mut limited = lock(&self.limited);
+        for no in nos {
+            limited.remove(no);
         }
     }
 
@@ -214,6 +256,32 @@ impl Shared {
 
     pub(crate) fn scan_bounds(&self) -> MutexGuard<'_, ScanBounds> {
         lock(&self.scan_bounds)
+    }
+
+    pub(crate) fn turn_bounds(&self) -> MutexGuard<'_, ScanBounds> {
+        lock(&self.turn_bounds)
+    }
+
+    pub(crate) fn groups(&self) -> MutexGuard<'_, GroupCache> {
+        lock(&self.groups)
+    }
+
+    /// The last row of returned units that this handle has counted: its own come behind it.
+    pub(crate) fn last_returned(&self) -> i64 {
+        self.last_returned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_returned(&self, last: i64) {
+        self.last_returned.fetch_max(last, Ordering::Relaxed);
+    }
+
+    /// The last limit group and limit key that a prune has looked at.
+    pub(crate) fn pruned(&self) -> (i64, i64) {
+        *lock(&self.pruned)
+    }
+
+    pub(crate) fn note_pruned(&self, last: (i64, i64)) {
+        *lock(&self.pruned) = last;
     }
 
     pub(crate) fn nodes(&self) -> MutexGuard<'_, BTreeMap<i32, Local>> {

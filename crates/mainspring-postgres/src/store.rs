@@ -31,6 +31,7 @@ use crate::connect::{self, answered, problem};
 use crate::connection::{Conn, SharedConnection, Use};
 use crate::error::{Fault, passing};
 use crate::migrate::{self, MIN_SERVER, SCHEMA_VERSION};
+use crate::op::limits::settle;
 use crate::op::{self, Op};
 use crate::options::{Durability, Options};
 use crate::shared::Shared;
@@ -55,8 +56,8 @@ pub(crate) struct Connections {
     signal: SharedConnection,
     renew: SharedConnection,
     pub(crate) sweep: SharedConnection,
-    admin: SharedConnection,
-    read: SharedConnection,
+    pub(crate) admin: SharedConnection,
+    pub(crate) read: SharedConnection,
     /// For what takes long.
     check: SharedConnection,
 }
@@ -145,7 +146,7 @@ impl Postgres {
     }
 
     /// Sends a call to a connection.
-    fn call<O: Op>(
+    pub(crate) fn call<O: Op>(
         &self,
         connection: fn(&Connections) -> &SharedConnection,
         op: O,
@@ -220,6 +221,9 @@ async fn run<O: Op>(connection: &SharedConnection, shared: &Shared, op: &O) -> R
         };
         let fault = match outcome {
             Ok(answer) => {
+                if conn.take_units_left() {
+                    settle::settle(conn, shared).await;
+                }
                 checkout.check_in();
                 if O::MOVES {
                     shared.moved();
@@ -351,9 +355,6 @@ impl Store for Postgres {
 
 impl Producers for Postgres {
     fn enqueue(&self, jobs: Vec<New>) -> Pending<'_, Result<Vec<Receipt>>> {
-        if jobs.iter().any(|job| !job.options.limits.is_empty()) {
-            return Box::pin(std::future::ready(Err(crate::limits::refused())));
-        }
         self.call(|to| &to.enqueue, op::enqueue::Enqueue(jobs))
     }
 

@@ -33,7 +33,8 @@
 //! - A store has no private semantics: what is tested here is tested on every store.
 
 pub use mainspring_conformance::{
-    clock, conformance, conformance_tests, executor, fuzz, harness, model, rng, seams,
+    clock, conformance, conformance_tests, executor, fuzz, harness, limit_conformance_tests, model, rng,
+    seams,
 };
 
 pub mod checker;

@@ -31,6 +31,8 @@ pub struct TicketLine {
     pub queue: i32,
     /// Its kind.
     pub kind: i32,
+    /// The number of the job's limit group, if it has limits.
+    pub group: Option<i32>,
 }
 
 /// Refuses jobs that need more than plain inserts, because a caller's transaction cannot store those.

@@ -94,6 +94,24 @@ statement! {
 )
 }
 statement! {
+    /// The same for jobs of which some are limited, each group with a turn. Appends alone: no counter is looked at.
+    pub(crate) InsertLimited<'a> = "enlist.insert_limited", whole ("it appends"),
+    (
+        at: Option<i64>, ids: Vec<Uuid>, lines: Vec<i32>, priorities: Vec<i16>, run_at: Vec<Option<i64>>,
+        run_after: Vec<Option<i64>>, deadline_at: Vec<Option<i64>>, deadline_after: Vec<Option<i64>>,
+        options: Vec<Option<String>>, inputs: Vec<&'a [u8]>, flags: Vec<i16>, groups: Vec<Option<i32>>,
+    )
+    -> KnownJob;
+    insert!(
+    "t AS MATERIALIZED (SELECT coalesce(timestamptz 'epoch' + $1::bigint * interval '1 us', clock_timestamp()) AS now)",
+    number_under_lock!(),
+    "ON CONFLICT (id) DO NOTHING RETURNING no",
+    "EXISTS (SELECT 1 FROM j WHERE j.no = n.no)",
+    "SELECT n.id FROM n WHERE NOT EXISTS (SELECT 1 FROM j WHERE j.no = n.no)",
+    limited
+)
+}
+statement! {
     /// Appends. The locks of the keys are held: above READ COMMITTED a key may be held that the snapshot does not show, and
     /// that is a serialization failure.
     pub(crate) Take<'a> = "enlist.take_keys", by ["jobs_id_key"],
@@ -143,6 +161,12 @@ trait Session {
     ) -> impl Future<Output = Result<Vec<(i32, String, Uuid)>>>;
     /// The ids that were there already.
     fn insert(&mut self, schema: &str, statement: Insert<'_>) -> impl Future<Output = Result<Vec<Uuid>>>;
+    /// The same with limited jobs.
+    fn insert_limited(
+        &mut self,
+        schema: &str,
+        statement: InsertLimited<'_>,
+    ) -> impl Future<Output = Result<Vec<Uuid>>>;
     fn same_id(
         &mut self,
         schema: &str,
@@ -222,20 +246,30 @@ async fn enlist(session: &mut impl Session, ticket: &Ticket, jobs: Vec<New>) -> 
     if !chosen.is_empty() {
         let columns = Columns::new(&jobs, &ticket.lines, &chosen).map_err(|fault| fault.into_error(false))?;
         let now = ticket.now.map(Timestamp::as_micros);
-        let insert = Insert {
-            at: &now,
-            ids: &columns.ids,
-            lines: &columns.lines,
-            priorities: &columns.priorities,
-            run_at: &columns.run_at,
-            run_after: &columns.run_after,
-            deadline_at: &columns.deadline_at,
-            deadline_after: &columns.deadline_after,
-            options: &columns.options,
-            inputs: &columns.inputs,
-            flags: &columns.flags,
+        macro_rules! insert_of {
+            ($Statement:ident { $($more:tt)* }) => {
+                $Statement {
+                    at: &now,
+                    ids: &columns.ids,
+                    lines: &columns.lines,
+                    priorities: &columns.priorities,
+                    run_at: &columns.run_at,
+                    run_after: &columns.run_after,
+                    deadline_at: &columns.deadline_at,
+                    deadline_after: &columns.deadline_after,
+                    options: &columns.options,
+                    inputs: &columns.inputs,
+                    flags: &columns.flags,
+                    $($more)*
+                }
+            };
+        }
+        let there = if columns.is_limited() {
+            let insert = insert_of!(InsertLimited { groups: &columns.groups });
+            session.insert_limited(&ticket.schema, insert).await?
+        } else {
+            session.insert(&ticket.schema, insert_of!(Insert {})).await?
         };
-        let there = session.insert(&ticket.schema, insert).await?;
         let there: BTreeSet<JobId> = there.into_iter().map(job_id).collect();
         let chosen: Vec<usize> =
             chosen.into_iter().filter(|&index| !there.contains(&jobs[index].id)).collect();
@@ -353,11 +387,12 @@ fn job_id(id: Uuid) -> JobId {
 
 statement! {
     /// Primary keys: where a job waits.
-    pub(crate) Where<'a> = "enlist.where", by ["jobs_id_key", "ready_pkey", "timers_pkey"],
+    pub(crate) Where<'a> = "enlist.where", by ["jobs_id_key", "ready_pkey", "limited_pkey", "timers_pkey"],
     (id: Uuid)
-    -> Waiting { line: i32, level: Option<i16>, ready_at: Option<At>, no: i64, due: Option<At> };
-    "SELECT j.line, r.level, r.ready_at, j.no, m.due FROM mainspring.jobs j
-    LEFT JOIN mainspring.ready r ON r.no = j.no LEFT JOIN mainspring.timers m ON m.no = j.no WHERE j.id = $1"
+    -> Waiting { line: i32, level: Option<i16>, ready_at: Option<At>, no: i64, due: Option<At>, limited: bool };
+    "SELECT j.line, coalesce(r.level, w.level), coalesce(r.ready_at, w.ready_at), j.no, m.due, w.no IS NOT NULL
+    FROM mainspring.jobs j LEFT JOIN mainspring.ready r ON r.no = j.no LEFT JOIN mainspring.limited w ON w.no = j.no
+    LEFT JOIN mainspring.timers m ON m.no = j.no WHERE j.id = $1"
 }
 
 /// Prepares what a caller's transaction needs to find.
@@ -396,7 +431,7 @@ impl Op for Nudge {
         let mut hints = Hints::default();
         for job in Where::rows(&rows)? {
             if let (Some(level), Some(at)) = (job.level, job.ready_at) {
-                hints.ready((job.line, level), (at.0, job.no));
+                hints.enter(job.limited, (job.line, level), (at.0, job.no));
             }
             job.due.into_iter().for_each(|due| hints.due(due.0));
         }

@@ -12,7 +12,7 @@ use mainspring_core::{Error, Result};
 use sqlx::{AssertSqlSafe, Transaction};
 use uuid::Uuid;
 
-use super::{Holders, Identity, Insert, Insist, Known, LockKeys, Record, Session, Take, text};
+use super::{Holders, Identity, Insert, InsertLimited, Insist, Known, LockKeys, Record, Session, Take, text};
 use crate::error::refusal;
 use crate::op::record::Forget;
 use crate::op::same_id::{Holder, SameId};
@@ -86,6 +86,23 @@ impl Session for Transaction<'_, sqlx::Postgres> {
             .bind(statement.options)
             .bind(statement.inputs)
             .bind(statement.flags);
+        query.fetch_all(&mut **self).await.map_err(failed)
+    }
+
+    async fn insert_limited(&mut self, schema: &str, statement: InsertLimited<'_>) -> Result<Vec<Uuid>> {
+        let query = sqlx::query_scalar(safe::<InsertLimited<'_>>(schema))
+            .bind(*statement.at)
+            .bind(statement.ids)
+            .bind(statement.lines)
+            .bind(statement.priorities)
+            .bind(statement.run_at)
+            .bind(statement.run_after)
+            .bind(statement.deadline_at)
+            .bind(statement.deadline_after)
+            .bind(statement.options)
+            .bind(statement.inputs)
+            .bind(statement.flags)
+            .bind(statement.groups);
         query.fetch_all(&mut **self).await.map_err(failed)
     }
 

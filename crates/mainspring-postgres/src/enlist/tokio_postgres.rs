@@ -10,7 +10,7 @@ use mainspring_core::store::{Enlist, Receipt, Ticket};
 use tokio_postgres::{Error, Transaction};
 use uuid::Uuid;
 
-use super::{Holders, Identity, Insert, Insist, Known, LockKeys, Record, Session, Take, text};
+use super::{Holders, Identity, Insert, InsertLimited, Insist, Known, LockKeys, Record, Session, Take, text};
 use crate::error::into_error;
 use crate::op::record::Forget;
 use crate::op::same_id::{Holder, SameId, SameIdRow};
@@ -64,6 +64,11 @@ impl Session for Transaction<'_> {
 
     async fn insert(&mut self, schema: &str, statement: Insert<'_>) -> Result<Vec<Uuid>> {
         let there = rows::<Insert<'_>>(self, schema, statement.call()).await?;
+        Ok(there.into_iter().map(|job| job.id).collect())
+    }
+
+    async fn insert_limited(&mut self, schema: &str, statement: InsertLimited<'_>) -> Result<Vec<Uuid>> {
+        let there = rows::<InsertLimited<'_>>(self, schema, statement.call()).await?;
         Ok(there.into_iter().map(|job| job.id).collect())
     }
 

@@ -18,8 +18,8 @@ use uuid::Uuid;
 
 use super::family::{self, UnsentEnd};
 use super::places::{
-    count, end_waiting, enter_ready, enter_suspended, enter_timers, leave_done, leave_waiting, of_place,
-    place, remove, state, update_waiting,
+    count, end_waiting, enter, enter_suspended, enter_timers, is_limited, leave_done, leave_waiting,
+    of_place, place, remove, return_kept, state, update_waiting,
 };
 use super::rewind::{self, Back};
 use super::signal::Woken;
@@ -52,7 +52,7 @@ type Groups = BTreeMap<Action, BTreeMap<i64, State>>;
 statement! {
     /// Unique index of ids, then the primary keys of the places, in one snapshot: each job is in one of them.
     pub(crate) Locate<'a> = "change.locate",
-    by ["jobs_id_key", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
+    by ["jobs_id_key", "done_pkey", "ready_pkey", "limited_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
     (at: Present, ids: Vec<Uuid>)
     -> Located {
         now: At, position: i64, no: i64, state: Option<i32>, reason: Option<i16>, due: Option<At>,
@@ -76,7 +76,8 @@ statement! {
     ", ",
     of_place!("crashes"),
     ") >= 0
-            AND coalesce(r.level BETWEEN 0 AND {level.last} AND r.level & {level.priority_bits} <= {priority.last},
+            AND coalesce(coalesce(r.level, w.level) BETWEEN 0 AND {level.last}
+                    AND coalesce(r.level, w.level) & {level.priority_bits} <= {priority.last},
                 m.priority BETWEEN 0 AND {priority.last}, s.priority BETWEEN 0 AND {priority.last}, true) AS legible
     FROM t CROSS JOIN unnest($2::uuid[]) WITH ORDINALITY AS u(id, o)
     CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j",
@@ -104,7 +105,7 @@ macro_rules! taken {
 statement! {
     /// Waiting jobs end.
     pub(crate) EndWaiting<'a> = "change.end",
-    by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "keys_no", "deadlines_pkey"],
+    by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "keys_no", "deadlines_pkey"],
     (at: Present, nos: Vec<i64>, state: i16, reason: i16, why: &'a str)
     -> Ended { no: i64, was: i32, flags: i16 };
     concat!(
@@ -117,12 +118,14 @@ statement! {
 statement! {
     /// Waiting jobs wait in another way: held, or ready, or for their time if that is to come. `$3`: the reason of those that
     /// are held. `$4`, `$5`: whether failures and crashes are cleared. `$6`: by how much claim numbers grow. `$7`: why they are held.
-    pub(crate) WaitAgain<'a> = "change.wait", by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey"],
+    pub(crate) WaitAgain<'a> = "change.wait", by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey"],
     (
         at: Present, nos: Vec<i64>, held: Option<i16>, clear_failures: bool, clear_crashes: bool, growth: i32,
         why: &'a str,
     )
-    -> Waits { no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At>, due: Option<At>, was: i32 };
+    -> Waits {
+        no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At>, due: Option<At>, was: i32, limited: bool,
+    };
     concat!(
     taken!(""),
     "
@@ -133,7 +136,7 @@ statement! {
             CASE WHEN $3::smallint IS NOT NULL THEN {state.suspended}
                 WHEN e.due > t.now AND NOT $4 THEN {state.scheduled} ELSE {state.ready} END AS state
         FROM e, t)",
-    enter_ready!("(SELECT * FROM f WHERE f.state = {state.ready}) e"),
+    enter!("(SELECT * FROM f WHERE f.state = {state.ready}) e"),
     enter_timers!("(SELECT * FROM f WHERE f.state = {state.scheduled}) e"),
     enter_suspended!(
         "(SELECT f.*, $3::smallint AS reason, NULL::jsonb AS waits, nullif($7, '') AS note
@@ -141,7 +144,9 @@ statement! {
     ),
     count!("f"),
     " SELECT f.no, f.line, CASE WHEN f.state = {state.ready} THEN f.level END, t.now,
-        CASE WHEN f.state = {state.scheduled} THEN f.due END, f.was FROM f, t"
+        CASE WHEN f.state = {state.scheduled} THEN f.due END, f.was, ",
+    is_limited!("f.flags"),
+    " FROM f, t"
 )
 }
 statement! {
@@ -158,11 +163,14 @@ statement! {
     "
     , u AS (INSERT INTO mainspring.superseded (no, finished_at, claimed_at, claim, node, state, reason)
         SELECT e.no, e.finished_at, e.claimed_at, e.claim, e.node, e.state, e.reason FROM e)
-    , f AS (SELECT e.no, e.line, e.claim + $3::int AS claim, 0 AS failures, 0 AS crashes, 0 AS crashed, e.flags,
-            ({level.fresh} + e.priority)::smallint AS level, e.state AS was, {state.ready} AS state FROM e)",
-    enter_ready!("f e"),
+    , f AS (SELECT e.no, e.line, e.claim + $3::int AS claim, 0 AS failures, 0 AS crashes, 0 AS crashed,
+            (e.flags | CASE WHEN g.no IS NULL THEN 0 ELSE {flag.limited} END)::smallint AS flags, ({level.fresh} + e.priority)::smallint AS level, e.state AS was, {state.ready} AS state FROM e
+        LEFT JOIN LATERAL (SELECT no FROM mainspring.limited_jobs WHERE no = e.no OFFSET 0) g ON true)",
+    enter!("f e"),
     count!("f"),
-    " SELECT f.no, f.line, f.level, t.now, NULL::timestamptz, f.was::int FROM f, t"
+    " SELECT f.no, f.line, f.level, t.now, NULL::timestamptz, f.was::int, ",
+    is_limited!("f.flags"),
+    " FROM f, t"
 )
 }
 statement! {
@@ -176,7 +184,7 @@ statement! {
 }
 statement! {
     /// The class of a ready job stays: it is the high bits of the level.
-    pub(crate) SetPriority<'a> = "change.set_priority", by ["ready_pkey", "timers_pkey", "suspended_pkey"],
+    pub(crate) SetPriority<'a> = "change.set_priority", by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey"],
     (at: Present, nos: Vec<i64>, priority: i16) -> Waits;
     concat!(
     "WITH ",
@@ -187,20 +195,25 @@ statement! {
         "level = (p.level & ~{level.priority_bits}) | $3",
         "priority = $3"
     ),
-    " SELECT w.no, w.line, w.level, w.ready_at, NULL::timestamptz, w.was FROM w"
+    "
+    , to_turns AS (INSERT INTO mainspring.group_turns (line, level, at, limit_group)
+        SELECT DISTINCT w.line, w.level, t.now, w.limit_group FROM w, t WHERE w.limit_group IS NOT NULL)
+    SELECT w.no, w.line, w.level, CASE WHEN w.limit_group IS NULL THEN w.ready_at ELSE t.now END, NULL::timestamptz, w.was,
+        w.limit_group IS NOT NULL FROM w, t"
 )
 }
 
 statement! {
     /// Primary keys, and the indexes by number of the side tables. Their keys go with them.
     pub(crate) DeleteWaiting<'a> = "change.delete_waiting",
-    by ["ready_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "tags_no", "keys_no", "children_parent"],
-    (at: Present, nos: Vec<i64>) -> Removed { no: i64, was: i32 };
+    by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey", "jobs_pkey", "tags_no", "keys_no", "children_parent"],
+    (at: Present, nos: Vec<i64>) -> Removed { no: i64, was: i32, flags: i16 };
     concat!(
     taken!(""),
+    return_kept!("e"),
     remove!(),
     ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-    SELECT e.no, e.was FROM e"
+    SELECT e.no, e.was, e.flags FROM e"
 )
 }
 statement! {
@@ -213,7 +226,7 @@ statement! {
     leave_done!("p.no, p.line, p.state::int AS was, p.flags"),
     remove!(),
     ", gone_keys AS (DELETE FROM mainspring.keys x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
-    SELECT e.no, e.was FROM e"
+    SELECT e.no, e.was, e.flags FROM e"
 )
 }
 
@@ -461,7 +474,8 @@ impl Change {
                     remove(conn, at, nos, &EndWaiting::rows(&rows)?, announcements).await?;
                 }
                 Action::End => {
-                    let mut unsent: Vec<UnsentEnd> = family::families(&EndWaiting::rows(&rows)?).collect();
+                    let mut unsent: Vec<UnsentEnd> =
+                        family::families(conn, &EndWaiting::rows(&rows)?).collect();
                     let children = family::cancel_waiting(conn, at, &unsent).await?;
                     unsent.extend(children);
                     announcements.push(Announcement::Ended(unsent));
@@ -470,7 +484,10 @@ impl Change {
                 Action::Wait | Action::Revive | Action::SetPriority => {
                     announcements.push(Announcement::Waits(WaitAgain::rows(&rows)?));
                 }
-                Action::DeleteWaiting | Action::DeleteDone => {}
+                Action::DeleteWaiting => {
+                    DeleteWaiting::rows(&rows)?.iter().for_each(|job| conn.note_ended(job.flags));
+                }
+                Action::DeleteDone => {}
             }
         }
         Ok(true)
@@ -546,7 +563,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcem
             Announcement::Woken(woken) => {
                 for job in woken {
                     lines.push(job.line);
-                    hints.ready((job.line, job.level), (job.now.0, job.no));
+                    hints.enter(job.limited, (job.line, job.level), (job.now.0, job.no));
                 }
             }
             Announcement::Flagged(claims) => {
@@ -558,7 +575,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, announcements: Vec<Announcem
                 for job in jobs {
                     if let (Some(line), Some(level), Some(at)) = (job.line, job.level, job.ready_at) {
                         lines.push(line);
-                        hints.ready((line, level), (at.0, job.no));
+                        hints.enter(job.limited, (line, level), (at.0, job.no));
                     }
                     job.due.into_iter().for_each(|due| hints.due(due.0));
                 }

@@ -8,7 +8,9 @@
 //! - Nothing is claimed for a node that is not live, nor by a claim that was sent before the node settled a lost answer:
 //!   both are checked in a statement that begins after the node's lock was granted.
 
-use std::collections::BTreeMap;
+mod statements;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mainspring_core::Error;
@@ -21,10 +23,12 @@ use mainspring_core::time::Timestamp;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::places::count;
-use super::{Op, now};
+use super::Op;
+use super::limits::claim as limited;
+use super::limits::settle::LockKeys;
 use crate::connection::Conn;
 use crate::error::{Fault, Result, corrupt, legible};
+use crate::hint::Hints;
 use crate::idle_poll;
 use crate::names::{self, Names};
 use crate::op::node;
@@ -32,170 +36,19 @@ use crate::op::unreadable::Unreadable;
 use crate::read::journals;
 use crate::scan_bounds::{LineLevel, Position, bound_args};
 use crate::shared::Shared;
-use crate::sql::{At, Present, Query, statement};
+use crate::sql::{At, Call, Query};
 
-statement! {
-    /// Shared advisory lock on the node: whoever takes its claims away takes it exclusively. Then the primary key of `nodes`:
-    /// the lease is renewed once a third of it has passed, and if the clock went back.
-    pub(crate) LockAndTouch<'a> = "claim.lock", by ["nodes_pkey"], (at: Present, node: i32, class: i32);
-    concat!(
-    "WITH ",
-    now!(),
-    ", u AS (UPDATE mainspring.nodes n SET renewed_at = t.now, lease_until = t.now + n.lease * interval '1 us'
-        FROM t WHERE n.no = $2 AND n.state = {node.live}
-        AND (n.lease_until - t.now < (n.lease - n.lease / 3) * interval '1 us'
-            OR n.lease_until - t.now > n.lease * interval '1 us'))
-    SELECT pg_advisory_xact_lock_shared($3, $2)"
-)
-}
-
-/// What a claim moves, and what it gives to the node. The size of a value is told by its header: a large input, which lies in a
-/// table of its own, is not read. `$position`: where a job stands among those of its queue, with the pairs that tell how many of
-/// them are for free slots; what lies beyond is marked as claimed ahead, except suspects and jobs whose nodes were lost. `$planned`: how many were meant to be taken of which pairs.
-macro_rules! claim {
-    ($with:expr, $chosen:expr, $position:expr, $from:expr, $planned:expr) => {
-        concat!(
-            "WITH ",
-            now!(),
-            ", n AS MATERIALIZED (SELECT no FROM mainspring.nodes WHERE no = $2 AND state = {node.live}
-                AND settlements = $3)",
-            ", p AS MATERIALIZED (SELECT * FROM unnest($5::int[], $6::smallint[], $7::timestamptz[], $8::bigint[],
-                $9::int[], $10::int[], $11::int[], $12::int[])
-                WITH ORDINALITY AS u(line, level, bound_at, bound_no, queue, want, most, free, o)
-                WHERE EXISTS (SELECT 1 FROM n)
-                AND NOT EXISTS (SELECT 1 FROM mainspring.queues q WHERE q.no = u.queue AND q.paused))",
-            $with,
-            ", d AS (DELETE FROM mainspring.ready WHERE ctid = ANY(ARRAY(",
-            $chosen,
-            ")) RETURNING no, line, level, ready_at, claim + 1 AS claim, failures, crashes, crashed, flags)
-            , a AS MATERIALIZED (SELECT d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed,
-                    (d.flags | CASE WHEN d.level >= {level.returned} AND ",
-            $position,
-            " THEN {flag.ahead} ELSE 0 END)::smallint AS flags
-                FROM ",
-            $from,
-            ")
-            , l AS (INSERT INTO mainspring.lease
-                    (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags)
-                SELECT a.no, (SELECT t.now FROM t), $4, a.crashed, a.line, a.claim, $2, a.level & {level.priority_bits}, a.failures, a.crashes,
-                    a.flags
-                FROM a)
-            , k AS (DELETE FROM mainspring.keys k
-                WHERE k.no = ANY(ARRAY(SELECT d.no FROM d WHERE d.flags & {flag.key_until_started} <> 0))
-                    AND k.until = {until.started})",
-            count!("d", "ready", "running"),
-            " SELECT t.now, EXISTS (SELECT 1 FROM n) AS live,
-                (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
-                a.no, a.line, a.level, a.ready_at, a.claim, a.failures, a.crashes, a.crashed, a.flags,
-                j.id, j.created_at, j.deadline, j.options::text,
-                CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input,
-                octet_length(j.input), ",
-            $planned,
-            " FROM t LEFT JOIN (a CROSS JOIN LATERAL (
-                SELECT id, created_at, deadline, options, input FROM mainspring.jobs WHERE no = a.no OFFSET 0) j) ON true"
-        )
-    };
-}
-
-statement! {
-    /// One queue whose levels have one line each. Index `ready_claim` from the bound on, in its order, stepping over what
-    /// others hold; the limit over all stops at the first pair that fills it, so that nothing is locked in vain.
-    pub(crate) ClaimOneQueue<'a> = "claim.one_queue", by ["nodes_pkey", "ready_claim", "jobs_pkey", "keys_no"],
-    (
-        at: Present, node: i32, settlements: i32, batch: i64, lines: Vec<i32>, levels: Vec<i16>, bound_at: Vec<At>,
-        bound_no: Vec<i64>, queues: Vec<i32>, wants: Vec<i32>, mosts: Vec<i32>, frees: Vec<i32>, total: i64,
-    )
-    -> Found {
-        now: At, live: bool, settings: Option<String>, no: Option<i64>, line: Option<i32>, level: Option<i16>,
-        ready_at: Option<At>, claim: Option<i32>, failures: Option<i16>, crashes: Option<i16>, crashed: Option<i64>,
-        flags: Option<i16>, id: Option<Uuid>, created_at: Option<At>, deadline: Option<At>, options: Option<String>,
-        input: Option<Vec<u8>>, input_bytes: Option<i32>, pairs: Option<Vec<i64>>, planned: Option<Vec<i32>>,
-    };
-    claim!(
-    "",
-    "SELECT r.tid FROM p CROSS JOIN LATERAL (
-        SELECT ctid AS tid FROM mainspring.ready r
-        WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
-        ORDER BY r.ready_at, r.no LIMIT p.want FOR UPDATE SKIP LOCKED) r
-    LIMIT $13",
-    "row_number() OVER (ORDER BY d.level, d.ready_at, d.no) > (SELECT max(p.free) FROM p)",
-    "d",
-    "NULL::bigint[], NULL::int[]"
-)
-}
-
-statement! {
-    /// Several queues, lines that are merged by time, suspects, or jobs whose nodes were lost: first, without locks, how many of each pair are among the
-    /// first of their queue; then those are taken as above.
-    pub(crate) ClaimMerged<'a> = "claim.merged", by ["nodes_pkey", "ready_claim", "jobs_pkey", "keys_no"],
-    (
-        at: Present, node: i32, settlements: i32, batch: i64, lines: Vec<i32>, levels: Vec<i16>, bound_at: Vec<At>,
-        bound_no: Vec<i64>, queues: Vec<i32>, wants: Vec<i32>, mosts: Vec<i32>, frees: Vec<i32>, suspects: i64, order: Vec<i32>,
-    )
-    -> Found;
-    claim!(
-    ", c0 AS MATERIALIZED (
-        SELECT p.o, p.line, p.level, p.bound_at, p.bound_no, p.queue, p.want, p.most, r.ready_at, r.no,
-            least(p.level & ~{level.priority_bits}, {level.returned}) AS class
-        FROM p CROSS JOIN LATERAL (
-            SELECT r.ready_at, r.no FROM mainspring.ready r
-            WHERE r.line = p.line AND r.level = p.level AND (r.ready_at, r.no) > (p.bound_at, p.bound_no)
-            ORDER BY r.ready_at, r.no LIMIT p.want) r)
-    , c1 AS (SELECT *, row_number() OVER (PARTITION BY queue, class ORDER BY level, ready_at, no) AS in_class,
-            array_position($14::int[], queue) AS turn FROM c0)
-    , c2 AS (SELECT *, row_number() OVER (PARTITION BY class ORDER BY turn, level, ready_at, no) AS overall
-            FROM c1 WHERE in_class <= want)
-    , c3 AS (SELECT *, row_number() OVER (PARTITION BY queue ORDER BY level, ready_at, no) AS in_queue
-            FROM c2 WHERE class <> {level.suspect} OR overall <= $13)
-    , w AS MATERIALIZED (SELECT o, line, level, bound_at, bound_no, count(*)::int AS want
-            FROM c3 WHERE in_queue <= most GROUP BY o, line, level, bound_at, bound_no)",
-    "SELECT r.tid FROM w CROSS JOIN LATERAL (
-        SELECT ctid AS tid FROM mainspring.ready r
-        WHERE r.line = w.line AND r.level = w.level AND (r.ready_at, r.no) > (w.bound_at, w.bound_no)
-        ORDER BY r.ready_at, r.no LIMIT w.want FOR UPDATE SKIP LOCKED) r",
-    "row_number() OVER (PARTITION BY p.queue ORDER BY d.level, d.ready_at, d.no) > p.free",
-    "d JOIN p ON p.line = d.line AND p.level = d.level",
-    "(SELECT array_agg(w.o ORDER BY w.o) FROM w), (SELECT array_agg(w.want ORDER BY w.o) FROM w)"
-)
-}
-
-statement! {
-    /// Index `ready_claim`, one seek per pair, over what is dead at its front: the first job of every pair.
-    pub(crate) Scan = "claim.scan", by ["ready_claim"], () -> First { line: i32, level: i16, ready_at: At, no: i64 };
-    "WITH RECURSIVE s AS (
-        (SELECT line, level, ready_at, no FROM mainspring.ready ORDER BY line, level, ready_at, no LIMIT 1)
-        UNION ALL
-        SELECT n.line, n.level, n.ready_at, n.no FROM s CROSS JOIN LATERAL (
-            SELECT r.line, r.level, r.ready_at, r.no FROM mainspring.ready r
-            WHERE (r.line, r.level) > (s.line, s.level)
-            ORDER BY r.line, r.level, r.ready_at, r.no LIMIT 1) n)
-    SELECT line, level, ready_at, no FROM s"
-}
-
-statement! {
-    /// The primary key of `lease` as a whole, whose size is bounded by the slots of all nodes; only for a repeated claim.
-    pub(crate) Adopt<'a> = "claim.adopt", whole ("`lease` has no more rows than all nodes have slots"),
-    (at: Present, node: i32, batch: i64) -> Found;
-    concat!(
-    "WITH ",
-    now!(),
-    "SELECT t.now, true AS live, (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
-        l.no, l.line, l.priority AS level, l.claimed_at AS ready_at, l.claim, l.failures, l.crashes, l.crashed, l.flags,
-        j.id, j.created_at, j.deadline, j.options::text,
-        CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input, octet_length(j.input),
-        NULL::bigint[], NULL::int[]
-    FROM t CROSS JOIN mainspring.lease l JOIN mainspring.jobs j ON j.no = l.no
-    WHERE l.node = $2 AND l.batch = $3 ORDER BY l.no"
-)
-}
+pub(crate) use statements::{
+    Adopt, Aside, ClaimCapped, ClaimMerged, ClaimOneQueue, Found, LockAndTouch, Scan, ScanTurns,
+};
 
 /// How often a claim goes on behind jobs that others hold. After that the next look at all pairs finds what is there.
 const ROUNDS: usize = 3;
 
 /// A job that a claim has found.
-struct Job {
+pub(crate) struct Job {
     no: i64,
-    line: i32,
+    pub(crate) line: i32,
     level: i16,
     ready_at: At,
     claim: i32,
@@ -213,7 +66,7 @@ struct Job {
 
 impl Found {
     /// The job of this row; none if nothing was claimed.
-    fn job(self) -> Option<Job> {
+    pub(crate) fn job(self) -> Option<Job> {
         Some(Job {
             no: self.no?,
             line: self.line?,
@@ -245,7 +98,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    fn nothing(now: Timestamp) -> Self {
+    pub(crate) fn nothing(now: Timestamp) -> Self {
         Taken { now, jobs: Vec::new(), journals: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
@@ -253,9 +106,46 @@ impl Taken {
         self.counts.get(&queue).copied().unwrap_or(0)
     }
 
-    fn extend(&mut self, more: Taken) {
+    /// Whether the store's time is not known.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.now == Timestamp::EPOCH
+    }
+
+    /// How many jobs.
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many suspects.
+    pub(crate) fn suspects(&self) -> usize {
+        self.of_class(Class::Suspect)
+    }
+
+    /// How many whose nodes were lost.
+    pub(crate) fn lost(&self) -> usize {
+        self.of_class(Class::Lost)
+    }
+
+    fn of_class(&self, one: Class) -> usize {
+        self.jobs.iter().filter(|job| class(job.level) == one).count()
+    }
+
+    /// Puts the jobs in the order in which they are started: by their queues, as they were asked for, and by level and time.
+    pub(crate) fn sort(&mut self, queues: &[(QueueName, usize)], shared: &Shared) -> Result<()> {
+        let names = shared.names();
+        let mut jobs = Vec::with_capacity(self.jobs.len());
+        for job in self.jobs.drain(..) {
+            let queue = &names.line(job.line)?.queue_name;
+            jobs.push((queues.iter().position(|(one, _)| one == queue), job));
+        }
+        jobs.sort_by_key(|(turn, job)| (*turn, job.level, job.ready_at.0, job.no));
+        self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
+        Ok(())
+    }
+
+    pub(crate) fn extend(&mut self, more: Taken) {
         // The time of the last round: no job of an answer is younger than the answer.
-        self.now = more.now;
+        self.now = self.now.max(more.now);
         self.jobs.extend(more.jobs);
         self.journals.extend(more.journals);
         for (queue, count) in more.counts {
@@ -288,16 +178,6 @@ impl Taken {
 
 /// A journal, or why it cannot be read.
 pub(crate) type Read = std::result::Result<Box<Journal>, String>;
-
-statement! {
-    /// Primary keys: what a claim would read of a job that is set aside. Its columns are those of a claim.
-    pub(crate) Aside<'a> = "claim.aside", by ["suspended_pkey", "jobs_pkey"], (no: i64) -> Found;
-    "SELECT j.created_at, true, NULL::text,
-        s.no, s.line, s.priority AS level, j.created_at, s.claim, s.failures, s.crashes, s.crashed, s.flags,
-        j.id, j.created_at, j.deadline, j.options::text, NULL::bytea, 0,
-        NULL::bigint[], NULL::int[]
-    FROM mainspring.suspended s JOIN mainspring.jobs j ON j.no = s.no WHERE s.no = $1"
-}
 
 /// Why a job that is set aside cannot be read; `None` if it can.
 pub(crate) async fn illegible(conn: &mut Conn, shared: &Shared, no: i64) -> Result<Option<String>> {
@@ -373,6 +253,9 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
     let jobs: Vec<Job> = found.into_iter().filter_map(Found::job).collect();
     names::learn(conn, shared, jobs.iter().map(|job| job.line), &settings).await?;
     let journals = journals_of(conn, shared, &jobs).await?;
+    if shared.names().has_totals() {
+        shared.note_limited(jobs.iter().map(|job| job.no));
+    }
     Ok(Taken { jobs, journals, ..Taken::nothing(now) })
 }
 
@@ -380,6 +263,7 @@ async fn adopt(conn: &mut Conn, shared: &Shared, node: i32, batch: i64) -> Resul
 async fn journals_of(conn: &mut Conn, shared: &Shared, jobs: &[Job]) -> Result<BTreeMap<i64, Read>> {
     let with = |flag: i16| jobs.iter().filter(move |job| job.flags & flag != 0).map(|job| job.no);
     shared.add_parents(with(flags::CHILDREN));
+    shared.note_limited(with(flags::LIMITED | flags::KEEPS));
     let mut marked: Vec<i64> = with(flags::JOURNAL).collect();
     marked.sort_unstable();
     journals(conn, &marked).await
@@ -398,6 +282,21 @@ async fn claim(
     if due {
         scan(conn, shared).await?;
     }
+    let special = limited::special_queues(shared, request, node);
+    if !special.is_empty() {
+        return limited::claim(conn, shared, request, (node, batch), &special).await;
+    }
+    plain(conn, shared, request, node, batch).await
+}
+
+/// The same, of queues that have neither turns nor totals.
+pub(crate) async fn plain(
+    conn: &mut Conn,
+    shared: &Shared,
+    request: &ClaimRequest,
+    node: i32,
+    batch: i64,
+) -> Result<Taken> {
     let plan = Plan::new(shared, request, node);
     if plan.looks.is_empty()
         && let Some(now) = idle_poll::present(shared)
@@ -425,10 +324,15 @@ async fn claim(
 /// Looks for all pairs that have jobs.
 async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
     let (generation, began) = (shared.scan_bounds().generation(), shared.monotonic());
-    match conn.send(&Scan.call()).await {
-        Ok(rows) => read_scan(conn, shared, &rows, generation, began).await.map(drop),
+    let turns = shared.turn_bounds().generation();
+    match conn.commit(shared, &[Scan.call(), ScanTurns.call()]).await {
+        Ok(rows) => {
+            let generations = (generation, turns);
+            read_scan(conn, shared, &rows, generations, began).await.map(drop)
+        }
         // Dead rows under an old snapshot: what is known can be claimed all the same.
         Err(fault) if fault.is_timeout() => {
+            conn.roll_back().await;
             shared.scan_bounds().gave_up((began, shared.monotonic()));
             Ok(())
         }
@@ -436,21 +340,34 @@ async fn scan(conn: &mut Conn, shared: &Shared) -> Result<()> {
     }
 }
 
-/// Takes in what a scan has found, which began at this generation and time. Returns what nobody knew of.
+/// Takes in what scans of jobs and of turns have found, which began at these generations and this time. Returns what nobody
+/// knew of.
 pub(crate) async fn read_scan(
     conn: &mut Conn,
     shared: &Shared,
-    rows: &[Row],
-    generation: u64,
+    rows: &[Vec<Row>],
+    (generation, turns): (u64, u64),
     began: Duration,
-) -> Result<Vec<(LineLevel, Position)>> {
-    let found: Vec<(LineLevel, Position)> =
-        Scan::rows(rows)?.into_iter().map(|it| ((it.line, it.level), (it.ready_at.0, it.no))).collect();
+) -> Result<Hints> {
+    let found = |rows: Option<&Vec<Row>>| -> Result<Vec<(LineLevel, Position)>> {
+        let rows = Scan::rows(rows.map_or(&[], Vec::as_slice))?;
+        Ok(rows.into_iter().map(|it| ((it.line, it.level), (it.ready_at.0, it.no))).collect())
+    };
+    let (jobs, groups) = (found(rows.first())?, found(rows.get(1))?);
     let settings = shared.names().settings().to_owned();
-    names::learn(conn, shared, found.iter().map(|((line, _), _)| *line), &settings).await?;
-    let now = shared.monotonic();
-    let new = shared.scan_bounds().scanned(&found, generation, (began, now), shared.is_listening());
-    Ok(found.into_iter().filter(|(pair, _)| new.contains(pair)).collect())
+    let lines = jobs.iter().chain(&groups).map(|((line, _), _)| *line);
+    names::learn(conn, shared, lines, &settings).await?;
+    let (now, listening) = (shared.monotonic(), shared.is_listening());
+    let mut hints = Hints::default();
+    let new = shared.scan_bounds().scanned(&jobs, generation, (began, now), listening);
+    for (pair, position) in jobs.into_iter().filter(|(pair, _)| new.contains(pair)) {
+        hints.ready(pair, position);
+    }
+    let new = shared.turn_bounds().scanned(&groups, turns, (began, now), listening);
+    for (pair, position) in groups.into_iter().filter(|(pair, _)| new.contains(pair)) {
+        hints.turn(pair, position.0);
+    }
+    Ok(hints)
 }
 
 /// One pair to look at.
@@ -463,17 +380,19 @@ struct Look {
     /// How many of its queue at most, and how many of these are for free slots.
     most: i32,
     free: i32,
+    /// The limit keys of the totals of its queue and its kind.
+    totals: (Option<i64>, Option<i64>),
 }
 
 impl Look {
     /// Whether its class has a limit of its own: some may be left behind though there is room.
     fn is_limited(&self) -> bool {
-        matches!(class(self.pair.1), Class::Suspect | Class::Lost)
+        matches!(class(self.pair.1), Class::Suspect | Class::Lost) || self.totals != (None, None)
     }
 }
 
 /// What a claim looks at.
-struct Plan {
+pub(crate) struct Plan {
     looks: Vec<Look>,
     /// Queues in the order in which they are served, with their limits.
     queues: Vec<(i32, QueueName, usize)>,
@@ -481,7 +400,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(shared: &Shared, request: &ClaimRequest, node: i32) -> Self {
+    pub(crate) fn new(shared: &Shared, request: &ClaimRequest, node: i32) -> Self {
         let (nodes, names) = (shared.nodes(), shared.names());
         let mut scan_bounds = shared.scan_bounds();
         let mut queues: Vec<(i32, QueueName, usize)> = Vec::new();
@@ -510,6 +429,7 @@ impl Plan {
                         want: if class(pair.1) == Class::Lost { lost } else { most },
                         most,
                         free,
+                        totals: names.totals_of(line),
                     }));
                 }
             }
@@ -518,6 +438,25 @@ impl Plan {
         looks.sort_by_key(|look| (look.pair.1, look.pair.0));
         let suspects = i64::try_from(request.suspects).unwrap_or(i64::MAX);
         Plan { looks, queues, suspects }
+    }
+
+    /// The lines and levels.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = LineLevel> {
+        self.looks.iter().map(|look| look.pair)
+    }
+
+    /// Leaves out all but some levels. `lost`: how many jobs whose nodes were lost.
+    pub(crate) fn narrow(&mut self, lost: usize, levels: impl Fn(i16) -> bool) {
+        self.looks.retain(|look| levels(look.pair.1));
+        let lost = i32::try_from(lost).unwrap_or(i32::MAX);
+        for look in self.looks.iter_mut().filter(|look| class(look.pair.1) == Class::Lost) {
+            look.want = look.want.min(lost);
+        }
+    }
+
+    /// The limit keys of totals.
+    fn totals(&self) -> BTreeSet<i64> {
+        self.looks.iter().flat_map(|look| [look.totals.0, look.totals.1]).flatten().collect()
     }
 
     /// Whether the limit over all is all that there is to decide.
@@ -586,7 +525,7 @@ impl Plan {
 }
 
 /// Moves the jobs.
-async fn take(
+pub(crate) async fn take(
     conn: &mut Conn,
     shared: &Shared,
     plan: &Plan,
@@ -607,6 +546,8 @@ async fn take(
     let frees: Vec<i32> = plan.looks.iter().map(|look| look.free).collect();
     let order: Vec<i32> = plan.queues.iter().map(|(no, ..)| *no).collect();
     let total = i64::from(wants.first().copied().unwrap_or(0));
+    let known = shared.names().settings().to_owned();
+    let settings = known.as_str();
     let touch = LockAndTouch { at: &at, node: &node, class: &class }.call();
     macro_rules! claim_of {
         ($Statement:ident { $($more:tt)* }) => {
@@ -623,27 +564,42 @@ async fn take(
                 wants: &wants,
                 mosts: &mosts,
                 frees: &frees,
+                settings: &settings,
                 $($more)*
             }
             .call()
         };
     }
-    let call = if plan.is_simple() {
+    let queue_totals: Vec<Option<i64>> = plan.looks.iter().map(|look| look.totals.0).collect();
+    let kind_totals: Vec<Option<i64>> = plan.looks.iter().map(|look| look.totals.1).collect();
+    let totals: Vec<i64> = plan.totals().into_iter().collect();
+    let call = if !totals.is_empty() {
+        claim_of!(ClaimCapped { suspects: &plan.suspects, totals: &queue_totals, kind_totals: &kind_totals })
+    } else if plan.is_simple() {
         claim_of!(ClaimOneQueue { total: &total })
     } else {
         claim_of!(ClaimMerged { suspects: &plan.suspects, order: &order })
     };
-    let rows = conn.commit(shared, &[touch, call]).await?.pop().unwrap_or_default();
+    let calls: Vec<Call<'_>> = if totals.is_empty() {
+        vec![touch, call]
+    } else {
+        vec![touch, LockKeys { nos: &totals }.call(), call]
+    };
+    let rows = conn.commit(shared, &calls).await?.pop().unwrap_or_default();
     let mut found = ClaimMerged::rows(&rows)?;
     let Some(first) = found.first_mut() else { return Err(corrupt("a claim without an answer")) };
     if !first.live {
         return Err(Error::LeaseLost.into());
     }
-    let (now, settings) = (first.now.0, first.settings.take().unwrap_or_default());
+    let (now, found_settings) = (first.now.0, first.settings.take().unwrap_or_default());
     let (pairs, planned) = (first.pairs.take().unwrap_or_default(), first.planned.take().unwrap_or_default());
     let planned: Vec<(i64, i32)> = pairs.into_iter().zip(planned).collect();
     let found: Vec<Job> = found.into_iter().filter_map(Found::job).collect();
-    names::learn(conn, shared, found.iter().map(|job| job.line), &settings).await?;
+    names::learn(conn, shared, found.iter().map(|job| job.line), &found_settings).await?;
+    if settings != found_settings.as_str() {
+        // It knew nothing of a change, and has claimed nothing.
+        return Ok((Taken::nothing(now), true));
+    }
     let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
     let mut jobs: Vec<(usize, LineLevel, Position, Job)> = Vec::with_capacity(found.len());
     {
@@ -661,6 +617,9 @@ async fn take(
     if !jobs.is_empty() {
         shared.moved();
     }
+    if !totals.is_empty() {
+        shared.note_limited(jobs.iter().map(|(.., job)| job.no));
+    }
     jobs.sort_by_key(|(turn, pair, position, _)| (*turn, pair.1, *position));
     let jobs: Vec<Job> = jobs.into_iter().map(|(.., job)| job).collect();
     // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
@@ -669,7 +628,27 @@ async fn take(
     Ok((Taken { now, jobs, journals, counts }, held))
 }
 
-fn class(level: i16) -> Class {
+/// Jobs that were claimed, with their journals.
+pub(crate) async fn taken_of(
+    conn: &mut Conn,
+    shared: &Shared,
+    jobs: Vec<Job>,
+    now: Timestamp,
+) -> Result<Taken> {
+    let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+    {
+        let names = shared.names();
+        for job in &jobs {
+            *counts.entry(names.line(job.line)?.queue).or_default() += 1;
+        }
+    }
+    // The claim is made: if what belongs to it cannot be read, it is asked for again and adopted.
+    let journals = journals_of(conn, shared, &jobs).await;
+    let journals = journals.map_err(|_| Error::OutcomeUnknown { source: None })?;
+    Ok(Taken { now, jobs, journals, counts })
+}
+
+pub(crate) fn class(level: i16) -> Class {
     u8::try_from(level).ok().and_then(Level::from_code).map_or(Class::Fresh, Level::class)
 }
 

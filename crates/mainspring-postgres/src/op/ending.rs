@@ -139,6 +139,7 @@ pub(crate) struct Suspended<'a> {
     dues: Vec<Option<At>>,
     waits: Vec<String>,
     notes: Vec<Option<&'a str>>,
+    keeps: Vec<bool>,
 }
 
 impl<'a> Suspended<'a> {
@@ -152,6 +153,7 @@ impl<'a> Suspended<'a> {
             suspension.waits.iter().map(|wait| (wait.subject.to_string(), wait.need)).collect();
         self.waits.push(serde_json::to_string(&waits).expect("pairs of a text and a number"));
         self.notes.push(suspension.note.as_deref());
+        self.keeps.push(suspension.keep);
         self.pages.claim(no, number, true);
         self.pages.add(no, number, &suspension.writes);
     }
@@ -166,6 +168,7 @@ impl<'a> Suspended<'a> {
             dues: &self.dues,
             waits: &self.waits,
             notes: &self.notes,
+            keeps: &self.keeps,
         };
         suspend.call()
     }

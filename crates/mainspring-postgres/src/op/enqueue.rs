@@ -36,19 +36,58 @@ use crate::sql::{At, Call, Present, Query, statement};
 /// returned.
 macro_rules! insert {
     ($now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr) => {
+        $crate::op::enqueue::insert!($now, $no, $new, $stored, $answer, "", "", "", "", "")
+    };
+    ($now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr, limited) => {
+        $crate::op::enqueue::insert!(
+            $now,
+            $no,
+            $new,
+            $stored,
+            $answer,
+            ", u.limit_group",
+            ", $12::int[]",
+            ", limit_group",
+            " AND n.limit_group IS NULL",
+            concat!(
+                $crate::op::places::enter_limited!(concat!(
+                    "(SELECT n.no, n.line, n.limit_group, 0 AS claim, ({level.fresh} + n.priority)::smallint AS level,
+                    0 AS failures, 0 AS crashes, 0 AS crashed, n.flags
+                    FROM n WHERE n.run_at IS NULL AND n.limit_group IS NOT NULL AND ",
+                    $stored,
+                    ") e"
+                )),
+                "
+            , of_groups AS (INSERT INTO mainspring.limited_jobs (no, limit_group)
+                SELECT n.no, n.limit_group FROM n WHERE n.limit_group IS NOT NULL AND ",
+                $stored,
+                ")"
+            )
+        )
+    };
+    (
+        $now:expr, $no:expr, $new:expr, $stored:expr, $answer:expr, $group:expr, $arrays:expr, $names:expr, $plain:expr,
+        $limited:expr
+    ) => {
         concat!(
             "WITH ",
             $now,
             ", n AS MATERIALIZED (
                 SELECT ",
             $no,
-            " AS no, u.id, u.line, u.priority, u.options::jsonb AS options, u.input, u.flags,
+            " AS no, u.id, u.line, u.priority, u.options::jsonb AS options, u.input, u.flags",
+            $group,
+            ",
                     CASE WHEN w.run_at > t.now THEN w.run_at END AS run_at,
                     coalesce(timestamptz 'epoch' + u.deadline_at * interval '1 us',
                         t.now + u.deadline_after * interval '1 us') AS deadline
                 FROM t CROSS JOIN unnest($2::uuid[], $3::int[], $4::smallint[], $5::bigint[], $6::bigint[],
-                        $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::smallint[])
-                    AS u(id, line, priority, run_at, run_after, deadline_at, deadline_after, options, input, flags)
+                        $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::smallint[]",
+            $arrays,
+            ")
+                    AS u(id, line, priority, run_at, run_after, deadline_at, deadline_after, options, input, flags",
+            $names,
+            ")
                 CROSS JOIN LATERAL (SELECT coalesce(timestamptz 'epoch' + u.run_at * interval '1 us',
                     t.now + u.run_after * interval '1 us') AS run_at) w)
             , j AS (INSERT INTO mainspring.jobs (no, id, created_at, deadline, line, priority, options, input)
@@ -57,10 +96,13 @@ macro_rules! insert {
             ")",
             $crate::op::places::enter_ready!(concat!(
                 "(SELECT n.no, n.line, 0 AS claim, ({level.fresh} + n.priority)::smallint AS level, 0 AS failures,
-                    0 AS crashes, 0 AS crashed, n.flags FROM n WHERE n.run_at IS NULL AND ",
+                    0 AS crashes, 0 AS crashed, n.flags FROM n WHERE n.run_at IS NULL",
+                $plain,
+                " AND ",
                 $stored,
                 ") e"
             )),
+            $limited,
             $crate::op::places::enter_timers!(concat!(
                 "(SELECT n.no, n.run_at AS due, n.line, 0 AS claim, n.priority, 0 AS failures, 0 AS crashes, 0 AS crashed,
                     n.flags FROM n WHERE n.run_at IS NOT NULL AND ",
@@ -96,16 +138,39 @@ statement! {
         run_after: Vec<Option<i64>>, deadline_at: Vec<Option<i64>>, deadline_after: Vec<Option<i64>>,
         options: Vec<Option<String>>, inputs: Vec<&'a [u8]>, flags: Vec<i16>,
     )
-    -> Entered { now: At, line: Option<i32>, level: Option<i16>, first: Option<i64>, due: Option<At> };
+    -> Entered {
+        now: At, line: Option<i32>, level: Option<i16>, first: Option<i64>, due: Option<At>, limited: Option<bool>,
+    };
     insert!(
     now!(),
     "nextval('mainspring.job_numbers')",
     "",
     "true",
-    "SELECT t.now, s.line, s.level, s.first, s.due FROM t LEFT JOIN (
+    "SELECT t.now, s.line, s.level, s.first, s.due, false FROM t LEFT JOIN (
         SELECT n.line, ({level.fresh} + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
             least(min(n.run_at), min(n.deadline)) AS due
         FROM n GROUP BY n.line, n.priority) s ON true"
+)
+}
+statement! {
+    /// The same for batches with limited jobs, whose groups are `$12`. Nothing is read and nothing is locked.
+    pub(crate) InsertLimited<'a> = "enqueue.insert_limited", whole ("it appends"),
+    (
+        at: Present, ids: Vec<Uuid>, lines: Vec<i32>, priorities: Vec<i16>, run_at: Vec<Option<i64>>,
+        run_after: Vec<Option<i64>>, deadline_at: Vec<Option<i64>>, deadline_after: Vec<Option<i64>>,
+        options: Vec<Option<String>>, inputs: Vec<&'a [u8]>, flags: Vec<i16>, groups: Vec<Option<i32>>,
+    )
+    -> Entered;
+    insert!(
+    now!(),
+    "nextval('mainspring.job_numbers')",
+    "",
+    "true",
+    "SELECT t.now, s.line, s.level, s.first, s.due, s.limited FROM t LEFT JOIN (
+        SELECT n.line, ({level.fresh} + n.priority)::smallint AS level, min(n.no) FILTER (WHERE n.run_at IS NULL) AS first,
+            least(min(n.run_at), min(n.deadline)) AS due, n.limit_group IS NOT NULL AS limited
+        FROM n GROUP BY n.line, n.priority, limited) s ON true",
+    limited
 )
 }
 statement! {
@@ -134,7 +199,8 @@ statement! {
     , g AS MATERIALIZED (SELECT n.line, n.priority, count(*) AS n, min(n.no) AS first FROM n GROUP BY n.line, n.priority)
     , counted AS (INSERT INTO mainspring.count_deltas (line, state, n)
         SELECT g.line, {state.ready}, sum(g.n)::bigint FROM g GROUP BY g.line)
-    SELECT t.now, g.line, ({level.fresh} + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due FROM t, g"
+    SELECT t.now, g.line, ({level.fresh} + g.priority)::smallint AS level, g.first, NULL::timestamptz AS due,
+        false FROM t, g"
 )
 }
 statement! {
@@ -184,7 +250,7 @@ statement! {
     /// Primary keys of the waiting places: cancels a job in favour of another, and frees its key. Whoever takes it out of its
     /// place first wins; nothing is returned if that was somebody else.
     pub(crate) Replace<'a> = "enqueue.replace",
-    by ["jobs_id_key", "ready_pkey", "timers_pkey", "suspended_pkey", "keys_no", "deadlines_pkey"],
+    by ["jobs_id_key", "ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey", "keys_no", "deadlines_pkey"],
     (at: Present, id: Uuid) -> Replaced { no: i64, flags: i16 };
     concat!(
     "WITH ",
@@ -204,7 +270,7 @@ statement! {
 statement! {
     /// Primary keys of `keys` and of the waiting places: what became of a holder that was not where it had been. The lock of
     /// the key is held, so nobody else takes it meanwhile.
-    pub(crate) Held<'a> = "enqueue.held", by ["keys_pkey", "ready_pkey", "timers_pkey", "suspended_pkey"],
+    pub(crate) Held<'a> = "enqueue.held", by ["keys_pkey", "ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey"],
     (at: Present, kind: i32, key: String) -> HeldKey { over: Option<bool>, waits: bool };
     concat!(
     "WITH ",
@@ -218,12 +284,13 @@ statement! {
     /// Unique index of ids, then the primary keys of the waiting places, each in order of the numbers: holders that are about
     /// to be replaced. The batch comes to them in an order of its own, and would wait in a circle with a verb on the same jobs.
     pub(crate) LockHolders<'a> = "enqueue.lock_holders",
-    by ["jobs_id_key", "ready_pkey", "timers_pkey", "suspended_pkey"], (ids: Vec<Uuid>);
+    by ["jobs_id_key", "ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey"], (ids: Vec<Uuid>);
     concat!(
     "WITH x AS MATERIALIZED (SELECT j.no FROM unnest($1::uuid[]) AS u(id)
         CROSS JOIN LATERAL (SELECT no FROM mainspring.jobs WHERE id = u.id OFFSET 0) j ORDER BY j.no)",
     lock_waiting!("FOR UPDATE"),
-    " SELECT (SELECT count(*) FROM in_ready), (SELECT count(*) FROM in_timers), (SELECT count(*) FROM in_suspended)"
+    " SELECT (SELECT count(*) FROM in_ready), (SELECT count(*) FROM in_limited), (SELECT count(*) FROM in_timers),
+        (SELECT count(*) FROM in_suspended)"
 )
 }
 /// How often a holder that waits is looked for again because others move it.
@@ -287,7 +354,7 @@ pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, entered: &[Entere
     let mut hints = Hints::default();
     for row in entered {
         if let (Some(line), Some(level), Some(first)) = (row.line, row.level, row.first) {
-            hints.ready((line, level), (row.now.0, first));
+            hints.enter(row.limited == Some(true), (line, level), (row.now.0, first));
         }
         row.due.into_iter().for_each(|due| hints.due(due.0));
     }
@@ -499,6 +566,7 @@ impl<'a> Careful<'a> {
         for _ in 0..ROUNDS {
             let replaced = conn.step(&[Replace { at: &at, id: &id }.call()]).await?.pop().unwrap_or_default();
             if let Some(Replaced { no, flags }) = Replace::first(&replaced)? {
+                conn.note_ended(flags);
                 let told = flags & flags::TOLD;
                 self.unsent.extend((told != 0).then_some((no, told)));
                 return Ok(None);
@@ -604,6 +672,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) options: Vec<Option<String>>,
     pub(crate) inputs: Vec<&'a [u8]>,
     pub(crate) flags: Vec<i16>,
+    /// Groups of limited jobs.
+    pub(crate) groups: Vec<Option<i32>>,
     /// Whether some are to run later, have a deadline or have tags.
     special: bool,
 }
@@ -626,11 +696,34 @@ impl<'a> Columns<'a> {
             columns.options.push(options_text(&job.options)?);
             columns.inputs.push(&job.input);
             columns.flags.push(flags::of(job));
+            columns.groups.push(lines[index].group);
         }
         Ok(columns)
     }
 
+    /// Whether some are limited.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.groups.iter().any(Option::is_some)
+    }
+
     pub(crate) fn insert<'c>(&'c self, at: &'c Present) -> Call<'c> {
+        if self.is_limited() {
+            let insert = InsertLimited {
+                at,
+                ids: &self.ids,
+                lines: &self.lines,
+                priorities: &self.priorities,
+                run_at: &self.run_at,
+                run_after: &self.run_after,
+                deadline_at: &self.deadline_at,
+                deadline_after: &self.deadline_after,
+                options: &self.options,
+                inputs: &self.inputs,
+                flags: &self.flags,
+                groups: &self.groups,
+            };
+            return insert.call();
+        }
         if !self.special {
             let insert = InsertPlain {
                 at,

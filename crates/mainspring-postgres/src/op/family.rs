@@ -78,11 +78,11 @@ statement! {
 statement! {
     /// Primary keys of the places: those of these that nobody else is about to move. Whoever has already locked others must not
     /// wait for them; they are met again when the end is told.
-    pub(crate) Free<'a> = "family.free", by ["ready_pkey", "timers_pkey", "suspended_pkey"], (nos: Vec<i64>) -> Child;
+    pub(crate) Free<'a> = "family.free", by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey"], (nos: Vec<i64>) -> Child;
     concat!(
     "WITH x AS MATERIALIZED (SELECT DISTINCT u.no FROM unnest($1::bigint[]) AS u(no) ORDER BY u.no)",
     lock_waiting!("FOR UPDATE SKIP LOCKED"),
-    " SELECT no FROM in_ready UNION ALL SELECT no FROM in_timers UNION ALL SELECT no FROM in_suspended"
+    " SELECT no FROM in_ready UNION ALL SELECT no FROM in_limited UNION ALL SELECT no FROM in_timers UNION ALL SELECT no FROM in_suspended"
 )
 }
 statement! {
@@ -212,7 +212,7 @@ async fn close(
         && !children.is_empty()
     {
         shared.moved();
-        unsent.extend(families(&EndWaiting::rows(ended)?));
+        unsent.extend(families(conn, &EndWaiting::rows(ended)?));
         let mut hints = Hints::default();
         for claim in Flag::rows(flagged)? {
             hints.cancel(NodeNo(claim.node.into()));
@@ -229,7 +229,10 @@ fn children_of(answers: &[Vec<Row>]) -> Result<Vec<i64>> {
 }
 
 /// Those of ended jobs whose families are to be told.
-pub(crate) fn families(ended: &[Ended]) -> impl Iterator<Item = UnsentEnd> {
+pub(crate) fn families(conn: &mut Conn, ended: &[Ended]) -> impl Iterator<Item = UnsentEnd> {
+    for job in ended {
+        conn.note_ended(job.flags);
+    }
     ended.iter().map(|job| (job.no, job.flags & flags::TOLD)).filter(|(_, flags)| *flags != 0)
 }
 
@@ -295,7 +298,7 @@ async fn cancel_these(conn: &mut Conn, at: &Present, children: &Vec<i64>) -> Res
     }
     children.sort_unstable();
     let rows = conn.step(&[Cancel::new(at, &children).end()]).await?.pop().unwrap_or_default();
-    Ok(families(&EndWaiting::rows(&rows)?).collect())
+    Ok(families(conn, &EndWaiting::rows(&rows)?).collect())
 }
 
 /// As [`cancel_waiting`], for children whose parent does without them: those, and theirs.
@@ -357,7 +360,8 @@ async fn cancel_rest(conn: &mut Conn, shared: &Shared, mut children: Vec<i64>) -
             hints.cancel(NodeNo(claim.node.into()));
         }
         hints.send(conn, shared).await;
-        notify(conn, shared, families(&EndWaiting::rows(ended)?).collect()).await;
+        let ended = families(conn, &EndWaiting::rows(ended)?).collect();
+        notify(conn, shared, ended).await;
     }
     Ok(())
 }
@@ -372,7 +376,8 @@ pub(crate) async fn notify_within(
 ) -> Result<(Vec<Woken>, Vec<Flagged>, Vec<UnsentEnd>)> {
     let children = children_of(&conn.step(&[Open { nos }.call()]).await?)?;
     let flagged = flag_children(conn, at, &children).await?;
-    let unsent = cancel_waiting(conn, at, &families(ended).collect::<Vec<_>>()).await?;
+    let families = families(conn, ended).collect::<Vec<_>>();
+    let unsent = cancel_waiting(conn, at, &families).await?;
     let calls = [Post { nos }.call(), Wake { at, nos }.call(), ForgetEnds { nos }.call()];
     let woken = Wake::rows(&conn.step(&calls).await?.swap_remove(1))?;
     Ok((woken, flagged, unsent))

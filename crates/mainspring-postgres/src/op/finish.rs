@@ -13,11 +13,13 @@ use mainspring_core::store::{Finish, Finished};
 use uuid::Uuid;
 
 use super::ending::Pass;
+use super::limits::limit_key;
+use super::limits::settle::{self, Count};
 use super::mailbox::{self, came};
 use super::node::{self, number_of};
 use super::places::{
-    canceller, count, end, enter_ready, enter_suspended, enter_timers, fence, keep_errors, leave_lease,
-    level, told,
+    canceller, count, end, enter, enter_suspended, enter_timers, fence, is_limited, keep_errors, leave_lease,
+    level, return_units, told,
 };
 use super::{Confirm, Op, family, now, record};
 use crate::connection::Conn;
@@ -25,7 +27,7 @@ use crate::error::Result;
 use crate::hint::Hints;
 use crate::names;
 use crate::shared::Shared;
-use crate::sql::{At, Present, Query, statement};
+use crate::sql::{At, Call, Present, Query, statement};
 
 statement! {
     /// Primary key of `lease`, in order of the numbers: claim number and node are the fence. Then appends. Jobs without flags
@@ -63,7 +65,7 @@ statement! {
         resets: Vec<bool>,
     )
     -> Left {
-        no: i64, line: i32, state: i32, level: i16, now: At, due: Option<At>, claim: i32, told: i16,
+        no: i64, line: i32, state: i32, level: i16, now: At, due: Option<At>, claim: i32, told: i16, limited: bool,
     };
     concat!(
     "WITH ",
@@ -71,7 +73,8 @@ statement! {
     leave_lease!(
         "l",
         fence!(),
-        "l.no, l.claim, l.line, l.priority, l.flags, l.cancel, l.failures, l.crashes, l.crashed,
+        "l.no, l.claim, l.line, l.priority, (l.flags & ~{flag.keeps})::smallint AS flags, l.cancel, l.failures, l.crashes,
+            l.crashed,
             width_bucket(l.no, $3::bigint[]) AS o"
     ),
     "
@@ -95,11 +98,13 @@ statement! {
         FROM d CROSS JOIN t)",
     end!("(SELECT e.*, NULL::bytea AS result FROM e WHERE e.state >= {states.first_ended}) e"),
     enter_timers!("(SELECT * FROM e WHERE e.state = {state.scheduled}) e"),
-    enter_ready!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
+    enter!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
     keep_errors!("(SELECT * FROM e WHERE e.fault IS NOT NULL) e", "e.fault", "e.message"),
     count!("e", "running"),
     " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
     told!(),
+    ", ",
+    is_limited!("e.flags"),
     " FROM e, t"
 )
 }
@@ -107,10 +112,10 @@ statement! {
 statement! {
     /// The same for suspensions, whose mailboxes are locked: whoever waits for what has come goes to `ready`. What has come is
     /// found by the primary key of `inbox`, subject by subject.
-    pub(crate) Suspend<'a> = "finish.suspend", by ["lease_pkey", "inbox_pkey", "keys_no", "deadlines_pkey"],
+    pub(crate) Suspend<'a> = "finish.suspend", by ["lease_pkey", "inbox_pkey", "keys_no", "deadlines_pkey", "kept_units_pkey"],
     (
         at: Present, node: i32, nos: Vec<i64>, claims: Vec<i32>, reasons: Vec<i16>, dues: Vec<Option<At>>,
-        waits: Vec<String>, notes: Vec<Option<&'a str>>,
+        waits: Vec<String>, notes: Vec<Option<&'a str>>, keeps: Vec<bool>,
     )
     -> Left;
     concat!(
@@ -120,13 +125,16 @@ statement! {
         "l",
         fence!(),
         "l.no, l.claim, l.line, l.priority, (l.flags | {flag.journal})::smallint AS flags, l.cancel, l.failures,
-            width_bucket(l.no, $3::bigint[]) AS o"
+            width_bucket(l.no, $3::bigint[]) AS o",
+        but_units
     ),
     "
-    , d AS (SELECT l.no, l.claim, l.claimed_at, l.node, l.line, l.priority, l.flags, l.cancel, l.failures, f.reason,
-            CASE WHEN f.reason <= {reasons.last_awaiting} THEN f.due END AS due, f.waits, f.note
+    , d AS (SELECT l.no, l.claim, l.claimed_at, l.node, l.line, l.priority, l.cancel, l.failures, f.reason,
+            CASE WHEN f.reason <= {reasons.last_awaiting} THEN f.due END AS due, f.waits, f.note, l.units, l.keeps, f.stays,
+            (l.flags & ~{flag.keeps} | CASE WHEN f.stays THEN {flag.keeps} ELSE 0 END)::smallint AS flags
         FROM l CROSS JOIN LATERAL (SELECT ($5::smallint[])[o] AS reason, ($6::timestamptz[])[o] AS due,
-            ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note) f)
+            ($7::text[])[o]::jsonb AS waits, ($8::text[])[o] AS note,
+            ($9::boolean[])[o] AND l.cancel IS NULL AND l.flags & {flag.limited} <> 0 AS stays) f)
     , e AS MATERIALIZED (SELECT d.*, ({level.returned} + d.priority)::smallint AS level,
             CASE WHEN d.cancel IS NOT NULL THEN {state.cancelled}
                 WHEN d.reason <= {reasons.last_awaiting} AND (d.due <= t.now OR EXISTS (
@@ -134,6 +142,16 @@ statement! {
     came!("d.no", "w.wait"),
     ")) THEN {state.ready} ELSE {state.suspended} END AS state
         FROM d, t)",
+    return_units!("e", "NOT e.stays"),
+    // What a claim took of a total goes back in any case.
+    "
+    , parts AS MATERIALIZED (SELECT e.no, array_agg(u.limit_key) FILTER (WHERE coalesce(l.scope, 0) = 0) AS kept,
+            array_agg(u.limit_key) FILTER (WHERE l.scope <> 0) AS free
+        FROM e CROSS JOIN LATERAL unnest(e.units) AS u(limit_key)",
+    limit_key!("u.limit_key"),
+    "WHERE e.stays GROUP BY e.no)
+    , keeps AS (INSERT INTO mainspring.kept_units (no, units) SELECT parts.no, parts.kept FROM parts WHERE parts.kept IS NOT NULL)
+    , freed AS (INSERT INTO mainspring.returned_units (units) SELECT parts.free FROM parts WHERE parts.free IS NOT NULL)",
     end!(concat!(
         "(SELECT no, line, claim, state, ",
         canceller!(),
@@ -141,11 +159,13 @@ statement! {
             claimed_at, node
         FROM e WHERE state = {state.cancelled}) e"
     )),
-    enter_ready!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.ready}) e"),
+    enter!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.ready}) e"),
     enter_suspended!("(SELECT e.*, 0 AS crashes, 0 AS crashed FROM e WHERE e.state = {state.suspended}) e"),
     count!("e", "running"),
     " SELECT e.no, e.line, e.state, e.level, t.now, e.due, e.claim, ",
     told!(),
+    ", ",
+    is_limited!("e.flags"),
     " FROM e, t"
 )
 }
@@ -285,10 +305,18 @@ async fn apply_once(
     if calls.is_empty() {
         return Ok(BTreeSet::new());
     }
+    // Limit keys are the last locks, and nobody waits for us while we hold one.
+    let count = (shared.has_limited(&held) || shared.names().has_totals()).then(|| Count::new(shared, &at));
     // Whoever has children takes those that wait with it, in the same commit; all others are one round trip.
     let is_parent = shared.has_parents(&held);
-    let answers =
+    let last: Vec<Call<'_>> = count.iter().flat_map(Count::calls).collect();
+    let plain = calls.len();
+    if !is_parent {
+        calls.extend(count.iter().flat_map(Count::calls));
+    }
+    let mut answers =
         if is_parent { conn.begin(shared, "", &calls).await? } else { conn.commit(shared, &calls).await? };
+    let mut counted = answers.split_off(plain);
     let (mut moved, mut unsent, mut left) = (BTreeSet::new(), Vec::new(), Vec::new());
     for (call, rows) in calls.iter().zip(&answers) {
         if call.is::<Succeed<'_>>() {
@@ -306,8 +334,12 @@ async fn apply_once(
     if is_parent {
         let children = family::cancel_waiting(conn, &at, &unsent).await?;
         unsent.extend(children);
-        conn.end(&[]).await?;
+        counted = conn.end(&last).await?;
         shared.forget_parents(&held);
+    }
+    if let Some(rows) = counted.last() {
+        shared.forget_limited(&held);
+        settle::announce(conn, shared, rows).await;
     }
     announce(conn, shared, &left).await;
     family::notify(conn, shared, unsent).await;
@@ -374,7 +406,7 @@ async fn announce(conn: &mut Conn, shared: &Shared, left: &[Left]) {
             Some(State::Scheduled | State::Suspended) => {
                 job.due.into_iter().for_each(|due| hints.due(due.0));
             }
-            Some(State::Ready) => hints.ready((job.line, job.level), (job.now.0, job.no)),
+            Some(State::Ready) => hints.enter(job.limited, (job.line, job.level), (job.now.0, job.no)),
             _ => {}
         }
     }

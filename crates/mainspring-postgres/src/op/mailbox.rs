@@ -59,9 +59,11 @@ macro_rules! wake {
     , e AS (SELECT s.*, ",
             $crate::op::places::level!("returned"),
             " AS level FROM from_suspended s)",
-            $crate::op::places::enter_ready!("e"),
+            $crate::op::places::enter!("e"),
             $crate::op::places::count!("e", "suspended", "ready"),
-            " SELECT e.no, e.line, e.level, t.now FROM e, t"
+            " SELECT e.no, e.line, e.level, t.now, ",
+            $crate::op::places::is_limited!("e.flags"),
+            " FROM e, t"
         )
     };
 }

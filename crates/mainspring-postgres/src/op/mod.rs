@@ -16,6 +16,7 @@ pub(crate) mod enqueue;
 pub(crate) mod family;
 pub(crate) mod finish;
 pub(crate) mod key;
+pub(crate) mod limits;
 pub(crate) mod mailbox;
 pub(crate) mod node;
 pub(crate) mod output;

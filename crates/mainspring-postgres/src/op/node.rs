@@ -10,6 +10,7 @@ use serde_json::{from_str, to_string};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::limits::settle::{self, Count};
 use super::release::{self, Returned, give_back};
 use super::{Op, now};
 use crate::connection::Conn;
@@ -320,8 +321,16 @@ impl Op for Retire {
         }
         let give = GiveBackAll { at: &at, node: &node }.call();
         fault::point!("postgres.leave.locked");
-        let returned = GiveBackAll::rows(&conn.end(&[give]).await?.pop().unwrap_or_default())?;
+        // Limit keys are the last locks.
+        let count = Count::new(shared, &at);
+        let [lock, count] = count.calls();
+        let rows = conn.end(&[give, lock, count]).await?;
+        let [returned, _, counted] = rows.as_slice() else {
+            return Err(corrupt("a retirement without an answer"));
+        };
+        let returned = GiveBackAll::rows(returned)?;
         release::announce(conn, shared, &returned).await;
+        settle::announce(conn, shared, counted).await;
         Ok(returned.len())
     }
 }
@@ -348,14 +357,20 @@ impl Op for Disown {
         });
         let (nos, claims): (Vec<i64>, Vec<i32>) = keep.into_iter().unzip();
         let disown = DisownClaims { at: &at, node: &node, settled: &settled, nos: &nos, claims: &claims };
-        let rows = match settle(conn, shared, node, vec![disown.call()]).await {
-            Ok(mut rows) => rows.pop().unwrap_or_default(),
+        let count = Count::new(shared, &at);
+        let [lock, counted] = count.calls();
+        let rows = match settle(conn, shared, node, vec![disown.call(), lock, counted]).await {
+            Ok(rows) => rows,
             // A node that is gone holds nothing, or is rescued.
             Err(crate::error::Fault::Refused(Error::LeaseLost)) => return Ok(0),
             Err(fault) => return Err(fault),
         };
-        let returned = DisownClaims::rows(&rows)?;
+        let [.., returned, _, counted] = rows.as_slice() else {
+            return Err(corrupt("a settlement without an answer"));
+        };
+        let returned = DisownClaims::rows(returned)?;
         release::announce(conn, shared, &returned).await;
+        settle::announce(conn, shared, counted).await;
         Ok(returned.len())
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - What a job holds (its unique key, its deadline) is released in [`end`] and [`end_waiting`], and in [`remove`] for jobs that are deleted.
-//! - What a claim holds is released in [`leave_lease`].
+//! - What a claim holds is released in [`leave_lease`]: units of limits go to `returned_units`, from where the same transaction,
+//!   or the next sweep, counts them as free.
 
 /// The claims of a call, as a condition on `lease l`: `$2` is their node, `$3` the numbers of their jobs, `$4` the claims'
 /// numbers. Numbers come sorted, so that `width_bucket` finds a job's place among the arguments by halving.
@@ -23,7 +24,8 @@ macro_rules! fence {
 pub(crate) use fence;
 
 /// Takes claims out of `lease l`, and releases what they hold. `$columns` of them become the expression `$name`; `no` and
-/// `flags` are among them. So are, without being named, `claimed_at` and `node`, which ends and errors keep.
+/// `flags` are among them. So are, without being named, `claimed_at` and `node`, which ends and errors keep, and what the claim took
+/// of limits. With `but_units`, the statement itself says which units are returned.
 macro_rules! leave_lease {
     ($name:literal, $claims:expr, $columns:expr) => {
         concat!(
@@ -34,11 +36,45 @@ macro_rules! leave_lease {
             "
         RETURNING ",
             $columns,
-            ", l.claimed_at, l.node)"
+            ", l.claimed_at, l.node, l.units, l.flags & {flag.keeps} <> 0 AS keeps)",
+            $crate::op::places::return_units!($name, "true")
+        )
+    };
+    ($name:literal, $claims:expr, $columns:expr, but_units) => {
+        concat!(
+            ", ",
+            $name,
+            " AS (DELETE FROM mainspring.lease l WHERE ",
+            $claims,
+            "
+        RETURNING ",
+            $columns,
+            ", l.claimed_at, l.node, l.units, l.flags & {flag.keeps} <> 0 AS keeps)"
         )
     };
 }
 pub(crate) use leave_lease;
+
+/// Returns the units of claims that have left `lease`, and what their jobs have kept, as far as `$which`, a condition on `e`, says.
+macro_rules! return_units {
+    ($claims:literal, $which:literal) => {
+        concat!(
+            "
+    , no_more AS (DELETE FROM mainspring.kept_units k WHERE k.no = ANY(ARRAY(SELECT e.no FROM ",
+            $claims,
+            " e WHERE e.keeps AND ",
+            $which,
+            ")) RETURNING k.units)
+    , returned AS (INSERT INTO mainspring.returned_units (units)
+        SELECT array_agg(u.limit_key) FROM (SELECT e.units FROM ",
+            $claims,
+            " e WHERE e.units IS NOT NULL AND ",
+            $which,
+            " UNION ALL SELECT units FROM no_more) y, unnest(y.units) AS u(limit_key) HAVING count(*) > 0)"
+        )
+    };
+}
+pub(crate) use return_units;
 
 /// Takes jobs out of `ready p`, as `from_ready`.
 macro_rules! leave_ready {
@@ -54,6 +90,32 @@ macro_rules! leave_ready {
     };
 }
 pub(crate) use leave_ready;
+
+/// Takes jobs out of `limited p`, as `$name`.
+macro_rules! leave_limited {
+    ($name:literal, $which:expr, $columns:literal) => {
+        concat!(
+            ", ",
+            $name,
+            " AS (DELETE FROM mainspring.limited p WHERE ",
+            $which,
+            "
+        RETURNING ",
+            $columns,
+            ")"
+        )
+    };
+    ($which:expr) => {
+        $crate::op::places::leave_limited!(
+            "from_limited",
+            $which,
+            "{state.ready} AS was, p.no, p.line, p.claim,
+            least(p.level & {level.priority_bits}, {priority.last})::smallint AS priority, p.failures, p.crashes, p.crashed,
+            p.flags, NULL::timestamptz AS due"
+        )
+    };
+}
+pub(crate) use leave_limited;
 
 /// Takes jobs out of `timers p`, as `from_timers`.
 macro_rules! leave_timers {
@@ -88,14 +150,16 @@ pub(crate) use leave_suspended;
 /// or one for each.
 macro_rules! leave_waiting {
     ($nos:literal) => {
-        $crate::op::places::leave_waiting!($nos, $nos, $nos)
+        $crate::op::places::leave_waiting!($nos, $nos, $nos, $nos)
     };
-    ($of_ready:literal, $of_timers:literal, $of_suspended:literal) => {
+    ($of_ready:literal, $of_limited:literal, $of_timers:literal, $of_suspended:literal) => {
         concat!(
             $crate::op::places::leave_ready!(concat!("p.no = ANY(", $of_ready, ")")),
+            $crate::op::places::leave_limited!(concat!("p.no = ANY(", $of_limited, ")")),
             $crate::op::places::leave_timers!(concat!("p.no = ANY(", $of_timers, ")")),
             $crate::op::places::leave_suspended!(concat!("p.no = ANY(", $of_suspended, ")")),
-            ", w AS (SELECT * FROM from_ready UNION ALL SELECT * FROM from_timers UNION ALL SELECT * FROM from_suspended)"
+            ", w AS (SELECT * FROM from_ready UNION ALL SELECT * FROM from_limited UNION ALL SELECT * FROM from_timers
+        UNION ALL SELECT * FROM from_suspended)"
         )
     };
 }
@@ -117,12 +181,16 @@ macro_rules! leave_done {
 pub(crate) use leave_done;
 
 /// Locks jobs wherever they wait, by the primary keys of the places and in the order of `x`, which has their numbers. What was
-/// locked is in `in_ready`, `in_timers` and `in_suspended`.
+/// locked is in `in_ready`, `in_limited`, `in_timers` and `in_suspended`.
 macro_rules! lock_waiting {
     ($lock:literal) => {
         concat!(
             ", in_ready AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
         SELECT no FROM mainspring.ready WHERE no = x.no ",
+            $lock,
+            ") p)
+    , in_limited AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
+        SELECT no FROM mainspring.limited WHERE no = x.no ",
             $lock,
             ") p)
     , in_timers AS MATERIALIZED (SELECT p.no FROM x CROSS JOIN LATERAL (
@@ -145,6 +213,9 @@ macro_rules! waits {
             "(EXISTS (SELECT 1 FROM mainspring.ready p WHERE p.no = ",
             $no,
             ")
+        OR EXISTS (SELECT 1 FROM mainspring.limited p WHERE p.no = ",
+            $no,
+            ")
         OR EXISTS (SELECT 1 FROM mainspring.timers p WHERE p.no = ",
             $no,
             ")
@@ -157,8 +228,8 @@ macro_rules! waits {
 pub(crate) use waits;
 
 /// Changes jobs wherever they wait, by the primary keys of the places: those of the numbers `$nos` that meet `$which`, a
-/// condition on any place `p`. `$ready` and `$other` say what is set in `ready`, and elsewhere. As `w`: state, number, and of
-/// ready jobs the line, level and time.
+/// condition on any place `p`. `$ready` and `$other` say what is set in `ready` and `limited`, and elsewhere. As `w`: state, number, and
+/// of ready jobs the line, level, time and group, which is none of jobs in `ready`.
 macro_rules! update_waiting {
     ($nos:literal, $which:literal, $ready:literal, $other:literal) => {
         concat!(
@@ -169,7 +240,15 @@ macro_rules! update_waiting {
             ") AND ",
             $which,
             "
-        RETURNING {state.ready} AS was, p.no, p.line, p.level, p.ready_at)
+        RETURNING {state.ready} AS was, p.no, p.line, p.level, p.ready_at, NULL::int AS limit_group)
+    , in_limited AS (UPDATE mainspring.limited p SET ",
+            $ready,
+            " WHERE p.no = ANY(",
+            $nos,
+            ") AND ",
+            $which,
+            "
+        RETURNING {state.ready} AS was, p.no, p.line, p.level, p.ready_at, p.limit_group)
     , in_timers AS (UPDATE mainspring.timers p SET ",
             $other,
             " WHERE p.no = ANY(",
@@ -177,7 +256,7 @@ macro_rules! update_waiting {
             ") AND ",
             $which,
             "
-        RETURNING {state.scheduled} AS was, p.no, NULL::int, NULL::smallint, NULL::timestamptz)
+        RETURNING {state.scheduled} AS was, p.no, NULL::int, NULL::smallint, NULL::timestamptz, NULL::int)
     , in_suspended AS (UPDATE mainspring.suspended p SET ",
             $other,
             " WHERE p.no = ANY(",
@@ -185,8 +264,9 @@ macro_rules! update_waiting {
             ") AND ",
             $which,
             "
-        RETURNING {state.suspended} AS was, p.no, NULL::int, NULL::smallint, NULL::timestamptz)
-    , w AS (SELECT * FROM in_ready UNION ALL SELECT * FROM in_timers UNION ALL SELECT * FROM in_suspended)"
+        RETURNING {state.suspended} AS was, p.no, NULL::int, NULL::smallint, NULL::timestamptz, NULL::int)
+    , w AS (SELECT * FROM in_ready UNION ALL SELECT * FROM in_limited UNION ALL SELECT * FROM in_timers
+        UNION ALL SELECT * FROM in_suspended)"
         )
     };
 }
@@ -218,6 +298,43 @@ macro_rules! enter_ready {
     };
 }
 pub(crate) use enter_ready;
+
+/// Puts jobs into `ready`; those with limits that keep nothing of them, into `limited`, each group with a turn. The group is that
+/// of `limited_jobs`, by its primary key. Jobs without limits pay for it with a test of their flags.
+macro_rules! enter {
+    ($jobs:literal) => {
+        concat!(
+            $crate::op::places::enter_ready!(concat!(
+                "(SELECT * FROM ", $jobs, " WHERE e.flags & ({flag.limited} | {flag.keeps}) <> {flag.limited}) e"
+            )),
+            $crate::op::places::enter_limited!(concat!(
+                "(SELECT e.*, g.limit_group FROM ",
+                $jobs,
+                " CROSS JOIN LATERAL (SELECT limit_group FROM mainspring.limited_jobs WHERE no = e.no OFFSET 0) g
+            WHERE e.flags & ({flag.limited} | {flag.keeps}) = {flag.limited}) e"
+            ))
+        )
+    };
+}
+pub(crate) use enter;
+
+/// Puts jobs into `limited`, and gives each of their groups a turn.
+macro_rules! enter_limited {
+    ($jobs:expr) => {
+        concat!(
+            ", to_limited AS (INSERT INTO mainspring.limited
+            (no, ready_at, crashed, line, limit_group, claim, level, failures, crashes, flags)
+        SELECT e.no, (SELECT t.now FROM t), e.crashed, e.line, e.limit_group, e.claim, e.level, e.failures, e.crashes,
+            e.flags & ~{flags.of_claim}
+        FROM ",
+            $jobs,
+            " RETURNING line, level, limit_group)
+    , to_turns AS (INSERT INTO mainspring.group_turns (line, level, at, limit_group)
+        SELECT DISTINCT z.line, z.level, (SELECT t.now FROM t), z.limit_group FROM to_limited z)"
+        )
+    };
+}
+pub(crate) use enter_limited;
 
 /// Puts jobs into `timers`, until they are due.
 macro_rules! enter_timers {
@@ -295,13 +412,42 @@ pub(crate) use end;
 /// The same for jobs that have left the place where they waited: no claim has ended them. With `keys_go`, a key does not stay.
 macro_rules! end_waiting {
     ($jobs:expr) => {
-        $crate::op::places::end!($jobs, "k.until <> {until.after}", "NULL, NULL")
+        concat!(
+            $crate::op::places::end!($jobs, "k.until <> {until.after}", "NULL, NULL"),
+            $crate::op::places::return_kept!($jobs)
+        )
     };
     ($jobs:expr, keys_go) => {
-        $crate::op::places::end!($jobs, "true", "NULL, NULL")
+        concat!(
+            $crate::op::places::end!($jobs, "true", "NULL, NULL"),
+            $crate::op::places::return_kept!($jobs)
+        )
     };
 }
 pub(crate) use end_waiting;
+
+/// Returns the units that waiting jobs have kept. Primary key of `kept_units`, only for jobs whose flags say so.
+macro_rules! return_kept {
+    ($jobs:expr) => {
+        concat!(
+            "
+    , no_more AS (DELETE FROM mainspring.kept_units k
+        WHERE k.no = ANY(ARRAY(SELECT e.no FROM ",
+            $jobs,
+            " WHERE e.flags & {flag.keeps} <> 0)) RETURNING k.units)
+    , returned AS (INSERT INTO mainspring.returned_units (units) SELECT no_more.units FROM no_more)"
+        )
+    };
+}
+pub(crate) use return_kept;
+
+/// Whether a job that becomes ready waits in `limited`, from the column `flags`.
+macro_rules! is_limited {
+    ($flags:literal) => {
+        concat!($flags, " & ({flag.limited} | {flag.keeps}) = {flag.limited}")
+    };
+}
+pub(crate) use is_limited;
 
 /// Keeps what went wrong under claims that have left `lease`, `e`, and of each job no more than the bound. What is inserted is
 /// not seen by the deletion beside it. Primary key of `errors`, from its end.
@@ -399,6 +545,7 @@ macro_rules! remove {
         WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & {flag.journal} <> 0)))
     , gone_output AS (DELETE FROM mainspring.output x
         WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & {flag.journal} <> 0)))
+    , gone_limited AS (DELETE FROM mainspring.limited_jobs x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
     , gone_inbox AS (DELETE FROM mainspring.inbox x WHERE x.no = ANY(ARRAY(SELECT e.no FROM e)))
     , gone_child AS (DELETE FROM mainspring.children x
         WHERE x.no = ANY(ARRAY(SELECT e.no FROM e WHERE e.flags & {flag.parent} <> 0)))
@@ -416,6 +563,7 @@ macro_rules! place {
         "
     LEFT JOIN LATERAL (SELECT * FROM mainspring.done p WHERE p.no = j.no OFFSET 0) d ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.ready p WHERE p.no = j.no OFFSET 0) r ON true
+    LEFT JOIN LATERAL (SELECT * FROM mainspring.limited p WHERE p.no = j.no OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.lease p WHERE p.no = j.no OFFSET 0) l ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.timers p WHERE p.no = j.no OFFSET 0) m ON true
     LEFT JOIN LATERAL (SELECT * FROM mainspring.suspended p WHERE p.no = j.no OFFSET 0) s ON true "
@@ -426,7 +574,7 @@ pub(crate) use place;
 /// The state that a job's [`place`] stands for; NULL if it is in none, because it is just being moved or removed.
 macro_rules! state {
     () => {
-        "coalesce(d.state, CASE WHEN r.no IS NOT NULL THEN {state.ready} WHEN l.no IS NOT NULL THEN {state.running}
+        "coalesce(d.state, CASE WHEN coalesce(r.no, w.no) IS NOT NULL THEN {state.ready} WHEN l.no IS NOT NULL THEN {state.running}
             WHEN m.no IS NOT NULL THEN {state.scheduled} WHEN s.no IS NOT NULL THEN {state.suspended} END)::smallint"
     };
 }
@@ -439,6 +587,8 @@ macro_rules! of_place {
             "coalesce(d.",
             $column,
             ", r.",
+            $column,
+            ", w.",
             $column,
             ", l.",
             $column,
@@ -456,6 +606,7 @@ pub(crate) use of_place;
 macro_rules! all_places {
     () => {
         "(SELECT no, line, flags, {state.ready} AS state, 'ready' AS place FROM mainspring.ready
+            UNION ALL SELECT no, line, flags, {state.ready}, 'limited' FROM mainspring.limited
             UNION ALL SELECT no, line, flags, {state.scheduled}, 'timers' FROM mainspring.timers
             UNION ALL SELECT no, line, flags, {state.suspended}, 'suspended' FROM mainspring.suspended
             UNION ALL SELECT no, line, flags, {state.running}, 'lease' FROM mainspring.lease

@@ -8,6 +8,7 @@
 use mainspring_core::bounds;
 use mainspring_core::time::micros;
 
+use super::limits::groups::UNUSED;
 use super::places::remove;
 use super::{Op, counts, now};
 use crate::connection::Conn;
@@ -68,6 +69,51 @@ statement! {
 )
 }
 
+statement! {
+    /// Primary key, so many from one on; of those, the groups that were not used for long and have no jobs, stepping over what others hold.
+    /// One whose key has blocked groups stays: a turn that is not visited any more passes no room on.
+    pub(crate) PruneGroups<'a> = "prune.groups", by ["limit_groups_pkey", "limited_jobs_group", "limit_keys_pkey"],
+    (at: Present, after: i32, limit: i64, unused: i64) -> Looked { last: Option<i64> };
+    concat!(
+    "WITH ",
+    now!(),
+    ", x AS MATERIALIZED (SELECT g.no, g.units, g.used_at FROM mainspring.limit_groups g WHERE g.no > $2 ORDER BY g.no LIMIT $3)
+    , gone AS (DELETE FROM mainspring.limit_groups WHERE ctid = ANY(ARRAY(
+        SELECT g.tid FROM x CROSS JOIN LATERAL (SELECT ctid AS tid FROM mainspring.limit_groups g WHERE g.no = x.no
+            AND g.used_at < (SELECT t.now FROM t) - $4 * interval '1 us' FOR UPDATE SKIP LOCKED) g
+        WHERE x.used_at < (SELECT t.now FROM t) - $4 * interval '1 us'
+            AND NOT EXISTS (SELECT 1 FROM mainspring.limited_jobs y WHERE y.limit_group = x.no)
+            AND NOT EXISTS (SELECT 1 FROM unnest(x.units) AS u(limit_key)
+                CROSS JOIN LATERAL (SELECT 1 FROM mainspring.limit_keys k WHERE k.no = u.limit_key AND k.blocked > 0) k))))
+    SELECT CASE WHEN count(*) = $3 THEN max(x.no)::bigint END FROM x"
+)
+}
+statement! {
+    /// Primary key, so many from one on: locks those that nobody uses and of which nothing was set, stepping over what others hold. The
+    /// transaction remembers them.
+    pub(crate) LockIdleKeys<'a> = "prune.lock_keys", by ["limit_keys_pkey", "limits_pkey"],
+    (at: Present, after: i64, limit: i64, unused: i64) -> Looked;
+    concat!(
+    "WITH ",
+    now!(),
+    ", x AS MATERIALIZED (SELECT k.no FROM mainspring.limit_keys k WHERE k.no > $2 ORDER BY k.no LIMIT $3)
+    , y AS MATERIALIZED (SELECT k.no FROM x CROSS JOIN LATERAL (
+        SELECT k.no, k.limit_no FROM mainspring.limit_keys k WHERE k.no = x.no AND k.in_use = 0 AND k.max IS NULL AND NOT k.paused
+            AND k.blocked = 0 AND k.used_at < (SELECT t.now FROM t) - $4 * interval '1 us'
+            AND coalesce(k.next_free, 0) <= extract(epoch FROM (SELECT t.now FROM t)) * 1000000
+        FOR UPDATE SKIP LOCKED) k
+        WHERE EXISTS (SELECT 1 FROM mainspring.limits l WHERE l.no = k.limit_no AND l.scope = {limit_scope.limit}))
+    SELECT (SELECT CASE WHEN count(*) = $3 THEN max(x.no) END FROM x) FROM (
+        SELECT set_config('mainspring.keys', (SELECT coalesce(array_agg(y.no), '{}') FROM y)::text, true)) c"
+)
+}
+statement! {
+    /// Primary key; index `limit_groups_units`: those that no group names. Whoever interns a group waits for the lock of its keys.
+    pub(crate) PruneLimitKeys = "prune.limit_keys", by ["limit_keys_pkey"], ();
+    "DELETE FROM mainspring.limit_keys k WHERE k.no = ANY(nullif(current_setting('mainspring.keys', true), '')::bigint[])
+        AND NOT EXISTS (SELECT 1 FROM mainspring.limit_groups g WHERE g.units @> ARRAY[k.no])"
+}
+
 /// Removes what is over. Answers how many jobs were removed.
 pub(crate) struct Prune(pub(crate) usize);
 
@@ -90,10 +136,37 @@ impl Op for Prune {
             )
             .await?;
         let removed = PruneJobs::first(rows.first().map_or(&[], Vec::as_slice))?.map_or(0, |row| row.count);
+        if let Err(fault) = prune_limits(conn, shared).await {
+            conn.roll_back().await;
+            tracing::debug!(?fault, "limit groups were not pruned");
+        }
         // What was removed is; the counts are right either way, and the next fold makes up for this one.
         if let Err(fault) = counts::fold(conn, shared).await {
             tracing::debug!(?fault, "cannot fold counts; trying again later");
         }
         Ok(usize::try_from(removed).unwrap_or(0))
     }
+}
+
+/// Groups and limit keys that one prune looks at.
+const LOOKED: i64 = 1_000;
+
+/// Removes groups and limit keys that nobody names any more, of some after those that the last prune of this handle has looked at.
+async fn prune_limits(conn: &mut Conn, shared: &Shared) -> Result<()> {
+    let (at, unused) = (shared.at(), micros(UNUSED));
+    let (group, key) = shared.pruned();
+    let after = i32::try_from(group).unwrap_or(0);
+    let calls = [
+        PruneGroups { at: &at, after: &after, limit: &LOOKED, unused: &unused }.call(),
+        LockIdleKeys { at: &at, after: &key, limit: &LOOKED, unused: &unused }.call(),
+        PruneLimitKeys.call(),
+    ];
+    let rows = conn.commit(shared, &calls).await?;
+    let last = |at: usize| -> Result<i64> {
+        let looked = PruneGroups::first(rows.get(at).map_or(&[], Vec::as_slice))?;
+        // From the beginning again.
+        Ok(looked.and_then(|row| row.last).unwrap_or(0))
+    };
+    shared.note_pruned((last(0)?, last(1)?));
+    Ok(())
 }

@@ -27,7 +27,7 @@ macro_rules! give_back {
                 "d",
                 "l.no = ANY(ARRAY(SELECT x.no FROM x))",
                 concat!(
-                    "l.no, l.line, l.priority, l.claim, l.failures, l.flags, l.cancel, l.crashes AS crashes_before, ",
+                    "l.no, l.line, l.priority, l.claim, l.failures, (l.flags & ~{flag.keeps})::smallint AS flags, l.cancel, l.crashes AS crashes_before, ",
                     $crashes,
                     " AS crashes, ",
                     $crashed,
@@ -39,7 +39,7 @@ macro_rules! give_back {
                 WHEN crashes >= {bound.quarantine_crashes} THEN {state.suspended} ELSE {state.ready} END AS state, ",
             $crate::op::places::level!($class),
             " AS level FROM d)",
-            $crate::op::places::enter_ready!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
+            $crate::op::places::enter!("(SELECT * FROM e WHERE e.state = {state.ready}) e"),
             $crate::op::places::enter_suspended!(
                 "(SELECT e.*, NULL::timestamptz AS due, {reason.quarantine} AS reason, NULL::jsonb AS waits,
                     NULL::text AS note FROM e WHERE e.state = {state.suspended}) e"
@@ -56,6 +56,8 @@ macro_rules! give_back {
             " SELECT e.no, e.line, CASE WHEN e.state = {state.ready} THEN e.level END, t.now,
                 e.state = {state.suspended}, ",
             $crate::op::places::told!(),
+            ", ",
+            $crate::op::places::is_limited!("e.flags"),
             " FROM e, t"
         )
     };
@@ -65,7 +67,7 @@ pub(crate) use give_back;
 row! {
     /// A claim that was given back.
     pub(crate) Returned {
-        no: i64, line: i32, level: Option<i16>, now: At, quarantined: bool, told: i16,
+        no: i64, line: i32, level: Option<i16>, now: At, quarantined: bool, told: i16, limited: bool,
     }
 }
 
@@ -75,7 +77,7 @@ pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, returned: &[Retur
     let mut hints = Hints::default();
     for job in returned {
         if let Some(level) = job.level {
-            hints.ready((job.line, level), (job.now.0, job.no));
+            hints.enter(job.limited, (job.line, level), (job.now.0, job.no));
         }
     }
     hints.send(conn, shared).await;

@@ -12,6 +12,7 @@ use mainspring_core::time::{Timestamp, micros};
 use mainspring_core::{Error, bounds, fault};
 use tokio_postgres::Row;
 
+use super::limits::settle::{self, Count};
 use super::places::keep_errors;
 use super::release::{self, Returned, give_back};
 use super::{Op, node, now};
@@ -129,21 +130,24 @@ impl RescueOp {
             return Err(Error::LeaseLost.into());
         }
         fault::point!("postgres.rescue.locked");
-        let rows = conn
-            .end(&[
-                ExpireNodes { at: &at, dead, steady: &steady, seen: &seen }.call(),
-                Move { at: &at, limit: &limit }.call(),
-                Drained.call(),
-                More.call(),
-            ])
-            .await?;
+        // Limit keys are the last locks.
+        let count = Count::new(shared, &at);
+        let mut last = vec![
+            ExpireNodes { at: &at, dead, steady: &steady, seen: &seen }.call(),
+            Move { at: &at, limit: &limit }.call(),
+            Drained.call(),
+            More.call(),
+        ];
+        last.extend(count.calls());
+        let rows = conn.end(&last).await?;
         fault::point!("postgres.rescue.moved");
-        let [expired, moved, _, more] = rows.as_slice() else {
+        let [expired, moved, _, more, _, counted] = rows.as_slice() else {
             return Err(corrupt("a rescue without an answer"));
         };
         let expired: Vec<i32> = ExpireNodes::rows(expired)?.into_iter().map(|node| node.no).collect();
         let moved = Move::rows(moved)?;
         release::announce(conn, shared, &moved).await;
+        settle::announce(conn, shared, counted).await;
         {
             let mut nodes = shared.nodes();
             for no in &expired {

@@ -6,6 +6,7 @@ use mainspring_core::name::QueueName;
 use mainspring_core::store::{Counts, Queue, QueueChange, Retention, Settings};
 use mainspring_core::time::micros;
 
+use super::limits::totals::DropTotal;
 use super::{Confirm, Op};
 use crate::connection::Conn;
 use crate::error::{Result, corrupt};
@@ -86,7 +87,7 @@ impl Op for Configure {
             conn.end(&[]).await?;
             learn(conn, shared).await;
         } else {
-            set(conn, shared, no, (&before, &queue.settings), false).await?;
+            set(conn, shared, no, (&before, &queue.settings), None).await?;
         }
         Ok(queue)
     }
@@ -115,7 +116,7 @@ impl Op for DeleteQueue {
         match (empty, there) {
             (Ok(()), Some(row)) => {
                 let (no, queue) = row.read()?;
-                set(conn, shared, no, (&queue.settings, &Settings::default()), true).await?;
+                set(conn, shared, no, (&queue.settings, &Settings::default()), Some(&self.0)).await?;
                 Ok(true)
             }
             (empty, _) => {
@@ -132,8 +133,9 @@ async fn set(
     shared: &Shared,
     no: i32,
     (before, settings): (&Settings, &Settings),
-    deleted: bool,
+    deleted_queue: Option<&QueueName>,
 ) -> Result<()> {
+    let deleted = deleted_queue.is_some();
     let backoff = settings.backoff.map(|backoff| backoff.to_string());
     let succeeded = micros(settings.retention.succeeded.0);
     let failed = micros(settings.retention.failed.0);
@@ -145,7 +147,12 @@ async fn set(
         retain_failed: &failed,
         deleted: &deleted,
     };
-    conn.end(&[set.call(), AddChange.call()]).await?;
+    let name = deleted_queue.map_or("", QueueName::as_str);
+    let mut calls = vec![set.call(), AddChange.call()];
+    if deleted {
+        calls.push(DropTotal { name: &name }.call());
+    }
+    conn.end(&calls).await?;
     learn(conn, shared).await;
     if before.paused && !settings.paused {
         let mut hints = Hints::default();
@@ -165,10 +172,11 @@ async fn learn(conn: &mut Conn, shared: &Shared) {
 statement! {
     /// Whoever stores, claims or ends jobs writes to these.
     pub(crate) LockWritten = "settings.lock_written", whole ("it locks tables"), ();
-    "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.timers, mainspring.suspended,
+    "LOCK TABLE mainspring.jobs, mainspring.ready, mainspring.limited, mainspring.timers, mainspring.suspended,
     mainspring.lease, mainspring.done, mainspring.superseded, mainspring.errors, mainspring.steps, mainspring.inbox,
     mainspring.output, mainspring.children, mainspring.ends, mainspring.keys, mainspring.deadlines, mainspring.tags,
-    mainspring.progress, mainspring.schedules, mainspring.audit, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE"
+    mainspring.progress, mainspring.limits, mainspring.limit_keys, mainspring.limit_groups, mainspring.limited_jobs,
+    mainspring.group_turns, mainspring.blocked_groups, mainspring.kept_units, mainspring.returned_units, mainspring.schedules, mainspring.audit, mainspring.nodes, mainspring.counts, mainspring.count_deltas IN ROW EXCLUSIVE MODE"
 }
 statement! {
     /// A writer that waits longer than this fails.

@@ -73,9 +73,9 @@ statement! {
 statement! {
     /// A job that is moved at this moment may miss its mark: a suspension looks into the inbox whatever that says. A claim steps
     /// over what is locked here, so it is told of again.
-    pub(crate) MarkWaiting<'a> = "signal.mark_waiting", by ["ready_pkey", "timers_pkey", "suspended_pkey"],
+    pub(crate) MarkWaiting<'a> = "signal.mark_waiting", by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey"],
     (at: Present, nos: Vec<i64>)
-    -> MarkedWaiting { no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At> };
+    -> MarkedWaiting { no: i64, line: Option<i32>, level: Option<i16>, ready_at: Option<At>, limit_group: Option<i32> };
     concat!(
     "WITH ",
     now!(),
@@ -85,12 +85,12 @@ statement! {
         "flags = p.flags | {flag.journal}",
         "flags = p.flags | {flag.journal}"
     ),
-    " SELECT w.no, w.line, w.level, w.ready_at FROM w"
+    " SELECT w.no, w.line, w.level, w.ready_at, w.limit_group FROM w"
 )
 }
 statement! {
     pub(crate) Wake<'a> = "signal.wake", by ["suspended_pkey", "inbox_pkey"],
-    (at: Present, nos: Vec<i64>, subjects: Vec<&'a str>) -> Woken { no: i64, line: i32, level: i16, now: At };
+    (at: Present, nos: Vec<i64>, subjects: Vec<&'a str>) -> Woken { no: i64, line: i32, level: i16, now: At, limited: bool };
     wake!("SELECT u.no, u.subject FROM unnest($2::bigint[], $3::text[]) AS u(no, subject)")
 }
 
@@ -165,7 +165,9 @@ impl Op for SignalOp {
             }
         }
         for row in MarkWaiting::rows(waiting)? {
-            if let (Some(line), Some(level), Some(at)) = (row.line, row.level, row.ready_at) {
+            if let (Some(line), Some(level), Some(at), None) =
+                (row.line, row.level, row.ready_at, row.limit_group)
+            {
                 hints.ready((line, level), (at.0, row.no));
             }
         }
@@ -177,7 +179,7 @@ impl Op for SignalOp {
 /// Tells where jobs have become ready; with other hints.
 pub(crate) async fn announce(conn: &mut Conn, shared: &Shared, mut hints: Hints, woken: &[Woken]) {
     for job in woken {
-        hints.ready((job.line, job.level), (job.now.0, job.no));
+        hints.enter(job.limited, (job.line, job.level), (job.now.0, job.no));
     }
     names::learn_for_hints(conn, shared, hints.lines()).await;
     hints.send(conn, shared).await;

@@ -14,6 +14,7 @@ use mainspring_core::id::NodeNo;
 use mainspring_core::job::{Input, Reason, State, Status, cut, transition};
 use mainspring_core::store::Hint;
 
+use super::limits::settle::{self, Count};
 use super::places::{count, enter_suspended, fence, leave_lease};
 use super::release::{self, Returned, give_back};
 use super::{Op, node, now};
@@ -35,7 +36,7 @@ statement! {
         "d",
         concat!(fence!(), " AND l.cancel IS NULL"),
         "l.no, l.line, l.claim, least(greatest(l.priority, 0), {priority.last}) AS priority, l.failures, l.crashes,
-            l.crashed, l.flags, ($5::text[])[width_bucket(l.no, $3::bigint[])] AS note"
+            l.crashed, (l.flags & ~{flag.keeps})::smallint AS flags, ($5::text[])[width_bucket(l.no, $3::bigint[])] AS note"
     ),
     enter_suspended!(
         "(SELECT d.*, NULL::timestamptz AS due, {reason.unreadable} AS reason, NULL::jsonb AS waits FROM d) e"
@@ -98,8 +99,12 @@ impl Op for SetAside {
             self.jobs.iter().map(|job| cut(job.why.clone(), bounds::WHY_BYTES)).collect();
         let aside = SetJobsAside { at: &at, node: &node, nos: &nos, claims: &claims, notes: &notes };
         let cancel = CancelFlagged { at: &at, node: &node, nos: &nos, claims: &claims };
-        let rows = conn.commit(shared, &[aside.call(), cancel.call()]).await?;
-        let [aside, cancelled] = rows.as_slice() else { return Ok(()) };
+        // Limit keys are the last locks.
+        let count = Count::new(shared, &at);
+        let [lock, count] = count.calls();
+        let rows = conn.commit(shared, &[aside.call(), cancel.call(), lock, count]).await?;
+        let [aside, cancelled, _, counted] = rows.as_slice() else { return Ok(()) };
+        settle::announce(conn, shared, counted).await;
         release::announce(conn, shared, &CancelFlagged::rows(cancelled)?).await;
         // Others may wait behind them.
         let aside = SetJobsAside::rows(aside)?;

@@ -38,11 +38,14 @@ statement! {
     ORDER BY name"
 }
 statement! {
-    /// The whole of a table whose size is bounded, and for each of its rows the index of `ready`, once.
-    pub(crate) ReadyLines = "admin.lines", by ["ready_claim"], () -> ReadyLine { queue: String, kind: String, labels: String };
+    /// The whole of a table whose size is bounded, and for each of its rows the index of `ready`, once; and then its groups, up to the first with a
+    /// job.
+    pub(crate) ReadyLines = "admin.lines", by ["ready_claim", "limit_groups_line_units_key", "limited_claim"], () -> ReadyLine { queue: String, kind: String, labels: String };
     "SELECT q.name, k.name, l.labels FROM mainspring.lines l
     JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind
-    CROSS JOIN LATERAL (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no LIMIT 1) r"
+    WHERE EXISTS (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no)
+        OR EXISTS (SELECT 1 FROM mainspring.limit_groups g WHERE g.line = l.no
+            AND EXISTS (SELECT 1 FROM mainspring.limited r WHERE r.limit_group = g.no))"
 }
 statement! {
     /// The whole of two tables whose size is bounded by the nodes and their slots.

@@ -55,6 +55,8 @@ statement! {
             UNION ALL SELECT no, NULL, 'children' FROM mainspring.children
             UNION ALL SELECT parent, NULL, 'children' FROM mainspring.children
             UNION ALL SELECT no, NULL, 'ends' FROM mainspring.ends
+            UNION ALL SELECT no, NULL, 'limited_jobs' FROM mainspring.limited_jobs
+            UNION ALL SELECT no, NULL, 'kept_units' FROM mainspring.kept_units
             UNION ALL SELECT no, NULL, 'deadlines' FROM mainspring.deadlines) p
          LEFT JOIN mainspring.jobs j ON j.no = p.no WHERE j.no IS NULL OR p.line <> j.line LIMIT 10"
         )
@@ -148,12 +150,55 @@ statement! {
     "SELECT subject || ' keeps ' || count(*) || ' changes' FROM mainspring.audit
          GROUP BY subject HAVING count(*) > {bound.audit} LIMIT 10"
 }
+statement! {
+    /// What limit keys say is in use is what claims and waiting jobs hold.
+    pub(crate) InUse = "check.in_use", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'limit key `' || k.key || '` of limit `' || l.name || '` is said to have ' || k.in_use || ' units in use and has '
+            || coalesce(z.n, 0)
+         FROM mainspring.limit_keys k JOIN mainspring.limits l ON l.no = k.limit_no LEFT JOIN (
+            SELECT u.limit_key, count(*) AS n FROM (SELECT units FROM mainspring.lease UNION ALL SELECT units FROM mainspring.kept_units
+                UNION ALL SELECT units FROM mainspring.returned_units) y, unnest(y.units) AS u(limit_key) GROUP BY u.limit_key) z
+            ON z.limit_key = k.no
+         WHERE k.in_use <> coalesce(z.n, 0) AND NOT (l.deleted AND l.scope <> {limit_scope.limit}) LIMIT 10"
+}
+statement! {
+    /// A group with jobs has a turn, or is blocked at a key.
+    pub(crate) Turns = "check.turns", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'limit group ' || g.limit_group || ' has ready jobs and no turn'
+         FROM (SELECT DISTINCT limit_group FROM mainspring.limited) g
+         WHERE NOT EXISTS (SELECT 1 FROM mainspring.group_turns t WHERE t.limit_group = g.limit_group)
+            AND NOT EXISTS (SELECT 1 FROM mainspring.blocked_groups b WHERE b.limit_group = g.limit_group) LIMIT 10"
+}
+statement! {
+    /// Who is blocked at a key with room for it waits for a turn that others of its line have at that key.
+    pub(crate) Blocked = "check.blocked", whole ("it walks whole tables, for people"), () -> Violation;
+    "SELECT 'limit group ' || b.limit_group || ' is blocked at key `' || k.key || '` of limit `' || l.name || '`, which has room'
+         FROM mainspring.blocked_groups b JOIN mainspring.limit_keys k ON k.no = b.limit_key
+         JOIN mainspring.limits l ON l.no = k.limit_no
+         WHERE l.swept AND k.due IS NULL AND (l.deleted OR NOT l.paused AND NOT k.paused AND l.interval IS NULL
+                AND b.units <= coalesce(k.max, l.max, {bound.any_units}) - k.in_use)
+            AND NOT EXISTS (SELECT 1 FROM mainspring.returned_units)
+            AND NOT EXISTS (SELECT 1 FROM mainspring.group_turns t JOIN mainspring.limit_groups g ON g.no = t.limit_group
+                WHERE t.line = b.line AND (g.units @> ARRAY[b.limit_key] OR l.scope <> {limit_scope.limit})) LIMIT 10"
+}
+statement! {
+    /// Limit keys count who is blocked at them, and limited jobs are of their groups.
+    pub(crate) Groups = "check.groups", whole ("it walks whole tables, for people"), () -> Violation;
+    "(SELECT 'limit key `' || k.key || '` is said to have ' || k.blocked || ' blocked groups and has ' || coalesce(z.n, 0)
+         FROM mainspring.limit_keys k LEFT JOIN (
+            SELECT limit_key, count(*) AS n FROM mainspring.blocked_groups GROUP BY limit_key) z ON z.limit_key = k.no
+         WHERE k.blocked <> coalesce(z.n, 0) LIMIT 10)
+     UNION ALL (SELECT 'job number ' || r.no || ' waits in a limit group that is not its own'
+         FROM mainspring.limited r LEFT JOIN mainspring.limited_jobs y ON y.no = r.no
+         LEFT JOIN mainspring.limit_groups g ON g.no = r.limit_group
+         WHERE y.limit_group IS DISTINCT FROM r.limit_group OR g.line IS DISTINCT FROM r.line LIMIT 10)"
+}
 
 /// A statement that gives findings, and what a person can do about them.
 type Question = (fn() -> Call<'static>, &'static str);
 
 /// What to ask, and what a person can do if there is an answer. All of these walk whole tables; none takes a lock.
-const QUESTIONS: [Question; 12] = [
+const QUESTIONS: [Question; 16] = [
     (|| OnePlace.call(), "keep a copy of the database and report it: moves are made in one transaction"),
     (
         || Strays.call(),
@@ -167,6 +212,19 @@ const QUESTIONS: [Question; 12] = [
     (|| Marks.call(), "report it; the store does not read the job's records without their flag"),
     (|| Families.call(), "start a node: its sweeps finish what a dead process left"),
     (|| Lines.call(), "report it; names are never removed"),
+    (
+        || InUse.call(),
+        "report it: claims and their units are written in one transaction. `mainspring limit set` a higher maximum meanwhile",
+    ),
+    (
+        || Turns.call(),
+        "pause and resume one of its limits, and report it: a job enters with a turn of its group",
+    ),
+    (
+        || Blocked.call(),
+        "pause and resume the limit, and report it: whoever makes room lets blocked groups in",
+    ),
+    (|| Groups.call(), "keep a copy of the database and report it"),
     (|| Errors.call(), "report it; the oldest errors are removed as new ones come"),
     (|| Changes.call(), "report it; the oldest changes are removed as new ones come"),
 ];
@@ -184,13 +242,17 @@ const CHUNK: i64 = 20_000;
 statement! {
     /// Primary keys, a range of them: columns of places that no reader could take, by the id of the job and the first such column.
     pub(crate) Columns<'a> = "check.columns",
-    by ["ready_pkey", "timers_pkey", "suspended_pkey", "lease_pkey", "done_pkey", "jobs_pkey"],
+    by ["ready_pkey", "limited_pkey", "timers_pkey", "suspended_pkey", "lease_pkey", "done_pkey", "jobs_pkey"],
     (after: i64, to: i64) -> BadColumn { id: String, place: String, column: String };
     "SELECT j.id::text, p.place, p.bad FROM (
         SELECT no, 'ready' AS place, CASE WHEN level NOT BETWEEN 0 AND {level.last}
                 OR level & {level.priority_bits} > {priority.last} THEN 'level'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END AS bad
         FROM mainspring.ready WHERE no > $1 AND no <= $2
+        UNION ALL SELECT no, 'limited', CASE WHEN level NOT BETWEEN 0 AND {level.last}
+                OR level & {level.priority_bits} > {priority.last} THEN 'level'
+            WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
+        FROM mainspring.limited WHERE no > $1 AND no <= $2
         UNION ALL SELECT no, 'timers', CASE WHEN priority NOT BETWEEN 0 AND {priority.last} THEN 'priority'
             WHEN claim < 0 THEN 'claim' WHEN failures < 0 THEN 'failures' WHEN crashes < 0 THEN 'crashes' END
         FROM mainspring.timers WHERE no > $1 AND no <= $2

@@ -26,7 +26,7 @@ macro_rules! columns {
             "j.no, j.id, j.line, j.created_at, j.deadline, j.options::text, ",
             state!(),
             ", coalesce(d.reason, s.reason),
-        coalesce(d.priority, r.level & {level.priority_bits}, l.priority, m.priority, s.priority)::smallint, ",
+        coalesce(d.priority, r.level & {level.priority_bits}, w.level & {level.priority_bits}, l.priority, m.priority, s.priority)::smallint, ",
             of_place!("claim"),
             ", ",
             of_place!("failures"),
@@ -36,7 +36,7 @@ macro_rules! columns {
             of_place!("flags"),
             ", 0::smallint), coalesce(m.due, s.due), coalesce(l.claimed_at, d.claimed_at), d.finished_at, coalesce(l.node, d.node),
         l.cancel IS NOT NULL,
-        coalesce(l.stuck, 0::smallint), r.level"
+        coalesce(l.stuck, 0::smallint), coalesce(r.level, w.level)"
         )
     };
 }
@@ -63,7 +63,7 @@ row! {
 statement! {
     /// Unique index of ids, then primary keys; errors from the beginning of theirs. One statement sees one moment.
     pub(crate) GetJob<'a> = "get.job",
-    by ["jobs_id_key", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey", "progress_pkey", "errors_pkey"],
+    by ["jobs_id_key", "done_pkey", "ready_pkey", "limited_pkey", "lease_pkey", "timers_pkey", "suspended_pkey", "progress_pkey", "errors_pkey"],
     (id: Uuid) -> RecordRow;
     concat!(
     "SELECT ",
@@ -86,7 +86,7 @@ statement! {
 statement! {
     /// Primary keys. Without payloads.
     pub(crate) Summaries<'a> = "get.summaries",
-    by ["jobs_pkey", "done_pkey", "ready_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
+    by ["jobs_pkey", "done_pkey", "ready_pkey", "limited_pkey", "lease_pkey", "timers_pkey", "suspended_pkey"],
     (nos: Vec<i64>) -> SummaryRow;
     concat!("SELECT ", columns!(), " FROM mainspring.jobs j", place!(), "WHERE j.no = ANY($1)")
 }

@@ -29,6 +29,10 @@ statement! {
     "SELECT no, line FROM mainspring.ready WHERE no < $1 ORDER BY no DESC LIMIT $2"
 }
 statement! {
+    pub(crate) ListLimited<'a> = "list.limited", by ["limited_pkey"], (below: i64, limit: i64) -> Found;
+    "SELECT no, line FROM mainspring.limited WHERE no < $1 ORDER BY no DESC LIMIT $2"
+}
+statement! {
     pub(crate) ListTimers<'a> = "list.timers", by ["timers_pkey"], (below: i64, limit: i64) -> Found;
     "SELECT no, line FROM mainspring.timers WHERE no < $1 ORDER BY no DESC LIMIT $2"
 }
@@ -123,7 +127,7 @@ impl List {
     ) -> Result<Seen> {
         let limit = self.page.limit.clamp(1, bounds::PAGE);
         let lines = wanted_lines(shared.names().lines(), &self.filter);
-        let mut merged = Merged::new(sources(&self.filter).into_iter().map(Table::of), before);
+        let mut merged = Merged::new(sources(&self.filter).into_iter().flat_map(Table::of), before);
         let (mut jobs, mut last, mut looked_at) = (Vec::new(), None, 0);
         // One more than fits on the page tells whether there is another.
         let mut chunk = (limit + 1).clamp(CHUNK.0, CHUNK.1);
@@ -223,6 +227,7 @@ fn is_wanted(line: Option<i32>, lines: Option<&BTreeSet<i32>>) -> bool {
 enum Table {
     Jobs,
     Ready,
+    Limited,
     Timers,
     Lease,
     Suspended,
@@ -233,23 +238,25 @@ enum Table {
 }
 
 impl Table {
-    fn of(source: listing::Source<'_>) -> Self {
-        match source {
+    fn of(source: listing::Source<'_>) -> Vec<Self> {
+        let table = match source {
             listing::Source::Jobs => Table::Jobs,
-            listing::Source::Ready => Table::Ready,
+            listing::Source::Ready => return vec![Table::Ready, Table::Limited],
             listing::Source::Timers => Table::Timers,
             listing::Source::Lease => Table::Lease,
             listing::Source::Suspended => Table::Suspended,
             listing::Source::Rare(state) => Table::Rare(state.code().into()),
             listing::Source::Tagged(tag) => Table::Tagged(tag.as_str().to_owned()),
             listing::Source::Faulty => Table::Faulty,
-        }
+        };
+        vec![table]
     }
 
     fn call<'a>(&'a self, below: &'a i64, limit: &'a i64) -> Call<'a> {
         match self {
             Table::Jobs => ListJobs { below, limit }.call(),
             Table::Ready => ListReady { below, limit }.call(),
+            Table::Limited => ListLimited { below, limit }.call(),
             Table::Timers => ListTimers { below, limit }.call(),
             Table::Lease => ListLease { below, limit }.call(),
             Table::Suspended => ListSuspended { below, limit }.call(),

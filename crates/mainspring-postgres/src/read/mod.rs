@@ -12,6 +12,7 @@ pub(crate) mod check;
 pub(crate) mod diagnose;
 pub(crate) mod get;
 pub(crate) mod journal;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod output;
 pub(crate) mod schedules;

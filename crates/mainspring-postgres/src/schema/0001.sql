@@ -1,12 +1,12 @@
 -- Version 1. All tables live in a schema of their own; `mainspring.` stands for it, whatever it is called.
 --
 -- `no` is a job's number and stands for it everywhere; numbers are never reused. A job is in exactly one place: `ready`,
--- `timers`, `suspended`, `lease` or `done`, each unique on the job's number. A place carries what changes (priority,
+-- `limited`, `timers`, `suspended`, `lease` or `done`, each unique on the job's number. A place carries what changes (priority,
 -- claim, failures, crashes); `jobs` is never updated. Durations are whole microseconds.
 --
 -- `flags` of a place: 1 the job has a unique key, 2 it has a deadline, 4 its key is released at its first claim, 8 it has
--- recorded something or been sent something, 16 it has children, 32 it has a parent. A plain job has none and touches no
--- side table.
+-- recorded something or been sent something, 16 it has children, 32 it has a parent, 128 it has limits, 256 it keeps what its last
+-- claim took of them. A plain job has none and touches no side table.
 --
 -- Every table has a primary key, so that a publication for all tables of the database can replicate it.
 
@@ -77,6 +77,21 @@ CREATE TABLE mainspring.ready (
 );
 CREATE INDEX ready_claim ON mainspring.ready (line, level, ready_at, no);
 
+-- Place: waits for room at its limits. What `ready` has, and its group.
+CREATE TABLE mainspring.limited (
+    no          bigint PRIMARY KEY,
+    ready_at    timestamptz NOT NULL,
+    crashed     bigint NOT NULL,
+    line        integer NOT NULL,
+    limit_group integer NOT NULL,
+    claim       integer NOT NULL,
+    level       smallint NOT NULL,
+    failures    smallint NOT NULL,
+    crashes     smallint NOT NULL,
+    flags       smallint NOT NULL
+);
+CREATE INDEX limited_claim ON mainspring.limited (limit_group, level, ready_at, no);
+
 -- Place: waits for a time.
 CREATE TABLE mainspring.timers (
     no       bigint PRIMARY KEY,
@@ -111,7 +126,8 @@ CREATE TABLE mainspring.suspended (
 CREATE INDEX suspended_due ON mainspring.suspended (due, no) WHERE reason <= 5 AND due IS NOT NULL;
 
 -- Place: claimed by a node. `cancel` is set while its node is asked to stop it, and says why. `stuck`: 1 its handler does not
--- yield, 2 it awaits something that is not durable.
+-- yield, 2 it awaits something that is not durable. `units`: the limit keys of which the claim has taken, each as often as units;
+-- NULL if none.
 CREATE TABLE mainspring.lease (
     no         bigint PRIMARY KEY,
     claimed_at timestamptz NOT NULL,
@@ -125,7 +141,8 @@ CREATE TABLE mainspring.lease (
     crashes    smallint NOT NULL,
     flags      smallint NOT NULL,
     stuck      smallint NOT NULL DEFAULT 0,
-    cancel     text
+    cancel     text,
+    units      bigint[]
 );
 -- Renewals look for flagged claims only; there is no index on `node` alone, because every claim would pay for it.
 CREATE INDEX lease_cancel ON mainspring.lease (node) WHERE cancel IS NOT NULL;
@@ -344,6 +361,98 @@ CREATE TABLE mainspring.audit (
 );
 CREATE INDEX audit_subject ON mainspring.audit (subject, no);
 
+-- Limits: how many claims at once (`max`, NULL: any number), and how fast (a token each `interval` microseconds, `burst` of them
+-- at once; NULL: as fast as it goes). `scope`: 0 a limit that jobs name, 1 the total of a queue, 2 of a kind, each by its name.
+-- `definition` is JSON, and what the other columns are read from. `swept` is false while blocked groups have not heard of a change
+-- yet. One that is `deleted` admits everybody; its row stays, because keys refer to it.
+CREATE TABLE mainspring.limits (
+    no       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    scope    smallint NOT NULL,
+    max      integer,
+    interval bigint,
+    burst    integer,
+    paused   boolean NOT NULL DEFAULT false,
+    deleted  boolean NOT NULL DEFAULT false,
+    swept    boolean NOT NULL DEFAULT true,
+    name     text COLLATE "C" NOT NULL,
+    definition json,
+    UNIQUE (scope, name)
+);
+CREATE INDEX limits_unswept ON mainspring.limits (no) WHERE NOT swept;
+
+-- Keys of limits, each with its counters: `in_use` units, and when its bucket of tokens is full again (`next_free`, microseconds).
+-- `max` and `paused` are this key's own. `due`: only time is missing to some of those that are blocked here, up to then. So many
+-- groups are `blocked` here, all of one `line` or (0) of several, between `head` and `tail`. Every write increments `hits`, and `generation` is one in so many of those: the newest
+-- row is found from the end, so that old versions, which somebody's old snapshot may keep, are not walked over.
+CREATE TABLE mainspring.limit_keys (
+    no         bigint GENERATED ALWAYS AS IDENTITY,
+    generation bigint NOT NULL DEFAULT 0,
+    hits       bigint NOT NULL DEFAULT 0,
+    head       bigint NOT NULL DEFAULT 0,
+    tail       bigint NOT NULL DEFAULT 0,
+    next_free  bigint,
+    due        timestamptz,
+    used_at    timestamptz NOT NULL,
+    limit_no   integer NOT NULL,
+    in_use     integer NOT NULL DEFAULT 0,
+    blocked    integer NOT NULL DEFAULT 0,
+    line       integer NOT NULL DEFAULT 0,
+    max        integer,
+    paused     boolean NOT NULL DEFAULT false,
+    key        text COLLATE "C" NOT NULL,
+    PRIMARY KEY (no, generation),
+    UNIQUE (limit_no, key)
+) WITH (fillfactor = 60);
+CREATE INDEX limit_keys_due ON mainspring.limit_keys (due, no) WHERE due IS NOT NULL;
+
+-- Limited jobs of one line that take the same units of the same limit keys: `units` has each key as often as units, in order.
+CREATE TABLE mainspring.limit_groups (
+    no      integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    used_at timestamptz NOT NULL,
+    line    integer NOT NULL,
+    units   bigint[] NOT NULL,
+    UNIQUE (line, units)
+);
+CREATE INDEX limit_groups_units ON mainspring.limit_groups USING gin (units);
+
+-- The groups of limited jobs, wherever those are.
+CREATE TABLE mainspring.limited_jobs (
+    no          bigint PRIMARY KEY,
+    limit_group integer NOT NULL
+);
+CREATE INDEX limited_jobs_group ON mainspring.limited_jobs (limit_group);
+
+-- Turns: a group may have a job of this level, or of a lower one of the same class, to claim. Rows are inserted and deleted.
+CREATE TABLE mainspring.group_turns (
+    line        integer NOT NULL,
+    level       smallint NOT NULL,
+    at          timestamptz NOT NULL,
+    no          bigint GENERATED ALWAYS AS IDENTITY,
+    limit_group integer NOT NULL,
+    PRIMARY KEY (line, level, at, no)
+);
+-- Turns that wait at a limit key until it has room for `units`.
+CREATE TABLE mainspring.blocked_groups (
+    limit_key   bigint NOT NULL,
+    seq         bigint NOT NULL,
+    line        integer NOT NULL,
+    limit_group integer NOT NULL,
+    level       smallint NOT NULL,
+    units       smallint NOT NULL,
+    PRIMARY KEY (limit_key, line, seq)
+);
+
+-- Units that suspended jobs keep, and those of ended claims and jobs that are not counted as free yet: such a row seldom
+-- outlives its transaction.
+CREATE TABLE mainspring.kept_units (
+    no    bigint PRIMARY KEY,
+    units bigint[] NOT NULL
+);
+CREATE TABLE mainspring.returned_units (
+    no    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    units bigint[] NOT NULL
+);
+
 -- Rows of these tables live for seconds. The server's defaults would let as many dead rows gather as there are live jobs.
 ALTER TABLE mainspring.ready SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 ALTER TABLE mainspring.lease SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
@@ -351,3 +460,7 @@ ALTER TABLE mainspring.timers SET (autovacuum_vacuum_scale_factor = 0.01, autova
 ALTER TABLE mainspring.suspended SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
 ALTER TABLE mainspring.ends SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE mainspring.count_deltas SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.limited SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.group_turns SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.blocked_groups SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000);
+ALTER TABLE mainspring.returned_units SET (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);

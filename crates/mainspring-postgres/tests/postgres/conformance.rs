@@ -12,7 +12,7 @@ use mainspring_testkit::seams::seams;
 
 use crate::support::database;
 
-fn postgres() -> Harness {
+pub(crate) fn postgres() -> Harness {
     let clock = ManualClock::new();
     let database = Arc::new(database());
     let damaged = Arc::clone(&database);
@@ -25,6 +25,7 @@ fn postgres() -> Harness {
 }
 
 mainspring_testkit::conformance_tests!(postgres);
+mainspring_testkit::limit_conformance_tests!(postgres);
 
 /// Random lives.
 #[test]

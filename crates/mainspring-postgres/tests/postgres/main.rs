@@ -6,6 +6,7 @@
 mod client;
 mod conformance;
 mod conformance_pooler;
+mod limits;
 mod outage;
 mod pairs;
 mod plans;

@@ -20,6 +20,7 @@ impl Database {
             Damage::Options => format!("UPDATE mainspring.jobs SET options = {options} WHERE no = {job}"),
             Damage::Claim => format!(
                 "UPDATE mainspring.ready SET claim = {claim} WHERE no = {job};
+                 UPDATE mainspring.limited SET claim = {claim} WHERE no = {job};
                  UPDATE mainspring.suspended SET claim = {claim} WHERE no = {job}"
             ),
             Damage::Journal => format!("UPDATE mainspring.steps SET kind = {kind} WHERE no = {job}"),

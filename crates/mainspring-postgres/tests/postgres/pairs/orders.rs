@@ -25,7 +25,10 @@ const CLEAR: &str =
     DELETE FROM mainspring.superseded; DELETE FROM mainspring.errors; DELETE FROM mainspring.keys;
     DELETE FROM mainspring.steps; DELETE FROM mainspring.inbox; DELETE FROM mainspring.children;
     DELETE FROM mainspring.ends; DELETE FROM mainspring.deadlines; DELETE FROM mainspring.tags; DELETE FROM mainspring.progress;
-    DELETE FROM mainspring.nodes; DELETE FROM mainspring.counts; DELETE FROM mainspring.count_deltas";
+    DELETE FROM mainspring.nodes; DELETE FROM mainspring.counts; DELETE FROM mainspring.count_deltas;
+    DELETE FROM mainspring.limited; DELETE FROM mainspring.limited_jobs; DELETE FROM mainspring.group_turns;
+    DELETE FROM mainspring.blocked_groups; DELETE FROM mainspring.kept_units; DELETE FROM mainspring.returned_units;
+    UPDATE mainspring.limit_keys SET in_use = 0, blocked = 0, head = 0, tail = 0, line = 0, due = NULL, next_free = NULL";
 
 /// Two operations that meet.
 pub(crate) struct Pair {
@@ -131,6 +134,9 @@ fn outcome(world: &TwoHandles, answers: &[String; 2], keyed: bool) -> String {
     format!("first: {}\nsecond: {}\n{}", answers[0], answers[1], world.view(keyed))
 }
 
+/// Says what is wrong with a world after an interleaving, by the answers and what was sent.
+type Judge<'a> = dyn Fn(&TwoHandles, &[String; 2], &str) -> Result<(), String> + 'a;
+
 /// One choice of the director.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -198,12 +204,31 @@ impl PairDatabase {
             }
             judge(&outcomes, &outcome(&world, &answers, pair.keyed), "one after the other")?;
         }
+        self.interleave(pair, &|world, answers, trace| {
+            judge(&outcomes, &outcome(world, answers, pair.keyed), trace)
+        })
+    }
+
+    /// The same, where something else is asked of every interleaving than what the model says.
+    pub(crate) fn run_judged(&mut self, pair: &Pair, judge: &Judge<'_>) -> Result<usize, String> {
+        for order in [[0, 1], [1, 0]] {
+            let world = self.world(pair);
+            let mut answers = [String::new(), String::new()];
+            for actor in order {
+                answers[actor] = pair.operations[actor].on(&world, actor);
+            }
+            judge(&world, &answers, "one after the other")?;
+        }
+        self.interleave(pair, judge)
+    }
+
+    fn interleave(&mut self, pair: &Pair, judge: &Judge<'_>) -> Result<usize, String> {
         let (number, of) = pair.part;
         let (mut prefix, mut count, mut family): (Vec<usize>, usize, usize) = (Vec::new(), 0, 0);
         for _ in 0..MOST {
             let world = self.world(pair);
             let (answers, choices, trace) = self.play(pair, &world, &prefix)?;
-            judge(&outcomes, &outcome(&world, &answers, pair.keyed), &trace)?;
+            judge(&world, &answers, &trace)?;
             let mine = family % of == number;
             count += usize::from(mine);
             let shared = family_ends(&choices);

@@ -111,6 +111,11 @@ impl TwoHandles {
         let _answer = operation.on(self, 0);
     }
 
+    /// The same, after the pair has met.
+    pub(crate) fn done_by_reference(&self, operation: &Operation) {
+        let _answer = operation.on(self, 0);
+    }
+
     pub(crate) fn advance(&mut self, duration: Duration) {
         self.clock.advance(duration);
     }
@@ -337,6 +342,11 @@ pub(crate) fn register() -> Operation {
         let member = block_on(store.register(registration(2)))?;
         Ok((world.named(member.no), member.now))
     })
+}
+
+/// A third node, for what comes after a pair.
+pub(crate) fn register_third(world: &TwoHandles) -> NodeNo {
+    block_on(world.stores[0].register(registration(3))).expect("register").no
 }
 
 pub(crate) fn id(job: u8) -> JobId {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use mainspring_core::id::NodeNo;
 use mainspring_core::job::{New, Unique};
+use mainspring_core::limit::LimitUse;
+use mainspring_core::name::LimitName;
 use mainspring_core::store::{Registration, Store};
 use mainspring_postgres::{Durability, Options, Postgres};
 use mainspring_testkit::clock::ManualClock;
@@ -50,6 +52,28 @@ const FILL: &str = "
     INSERT INTO mainspring.counts SELECT line, place, count(*) FROM f GROUP BY line, place;
     SELECT setval('mainspring.job_numbers', 2000000);";
 
+/// Two hundred thousand limited jobs of line `4`, two of each key; every second key is full, and its group is blocked. Some of the
+/// claims hold units.
+const FILL_LIMITS: &str = "
+    CREATE TEMP TABLE f AS SELECT 2000000 + i AS no, md5('l' || i)::uuid AS id, now() - (201000 - i) * interval '1 ms' AS at,
+        (i - 1) / 2 + 1 AS key FROM generate_series(1, 200000) AS i;
+    INSERT INTO mainspring.limits (scope, name, max, definition) VALUES (0, 'tenant', 3, '{\"name\": \"tenant\", \"max\": 3}');
+    INSERT INTO mainspring.limit_keys (limit_no, key, used_at, in_use, blocked, line, tail)
+        SELECT 1, 'key ' || k, now(), k % 2 * 3, k % 2, k % 2 * 4, k % 2 FROM generate_series(1, 100000) AS k;
+    INSERT INTO mainspring.limit_groups (line, units, used_at) SELECT 4, ARRAY[k]::bigint[], now() FROM generate_series(1, 100000) AS k;
+    INSERT INTO mainspring.jobs (no, id, created_at, line, priority, options, input) SELECT no, id, at, 4, 5,
+        jsonb_build_object('limits', jsonb_build_array(jsonb_build_object('limit', 'tenant', 'key', 'key ' || key))), '{}' FROM f;
+    INSERT INTO mainspring.limited_jobs SELECT no, key FROM f;
+    INSERT INTO mainspring.limited (no, ready_at, crashed, line, limit_group, claim, level, failures, crashes, flags)
+        SELECT no, at, 0, 4, key, 0, 53, 0, 0, 128 FROM f;
+    INSERT INTO mainspring.group_turns (line, level, at, limit_group)
+        SELECT 4, 53, min(at), key FROM f WHERE key % 2 = 0 GROUP BY key;
+    INSERT INTO mainspring.blocked_groups (limit_key, seq, line, limit_group, level, units)
+        SELECT k, 1, 4, k, 53, 1 FROM generate_series(1, 99999, 2) AS k;
+    INSERT INTO mainspring.counts VALUES (4, 2, 200000) ON CONFLICT (line, state) DO UPDATE SET n = counts.n + excluded.n;
+    DROP TABLE f;
+    SELECT setval('mainspring.job_numbers', 3000000);";
+
 /// Statistics and visibility as they are after a while.
 const SETTLE: &str = "VACUUM ANALYZE";
 
@@ -86,11 +110,12 @@ impl Site {
         let harness = Harness::new(ManualClock::new(), move || Arc::clone(&first));
         let node = block_on(harness.store.register(registration(&harness))).expect("a node").no;
         // A job of each line, so that the lines are known.
-        for (queue_name, kind_name) in [("q", "k"), ("q", "k2"), ("q2", "k")] {
+        for (queue_name, kind_name) in [("q", "k"), ("q", "k2"), ("q2", "k"), ("q4", "k")] {
             let job = harness.job_with(|job| (job.queue, job.kind) = (queue(queue_name), kind(kind_name)));
             block_on(harness.store.enqueue(vec![job])).expect("enqueue");
         }
         server.sql(database.name(), FILL).expect("a million jobs");
+        server.sql(database.name(), FILL_LIMITS).expect("limited jobs");
         server.sql(database.name(), SETTLE).expect("statistics");
         let explain = format!("ALTER DATABASE \"{}\" SET auto_explain.log_min_duration = 0", database.name());
         server.sql("postgres", &explain).expect("a setting");
@@ -101,6 +126,18 @@ impl Site {
 
     pub(crate) fn jobs(&self, count: usize) -> Vec<New> {
         (0..count).map(|_| self.harness.job()).collect()
+    }
+
+    /// Jobs of the queue `q4` that take a unit of the limit `tenant`, each of a key of its own.
+    pub(crate) fn limited(&self, keys: impl Iterator<Item = usize>) -> Vec<New> {
+        let limit = LimitName::new("tenant").expect("a name");
+        let one = |key: usize| {
+            self.harness.job_with(|job| {
+                job.queue = queue("q4");
+                job.options.limits = vec![LimitUse::new(limit.clone()).key(format!("key {key}"))];
+            })
+        };
+        keys.map(one).collect()
     }
 
     pub(crate) fn keyed(&self, key: &str, unique: impl Fn(String) -> Unique) -> New {

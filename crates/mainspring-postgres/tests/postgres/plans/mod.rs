@@ -17,7 +17,7 @@ use mainspring_core::job::{OnConflict, Outcome, Reason, State, Unique, Until};
 use mainspring_core::journal::{
     Child, Entry, EntryKind, OnClose, Recorded, Recording, Signal, Subject, Suspension, Wait, Writes,
 };
-use mainspring_core::name::{Key, SignalName};
+use mainspring_core::name::{Key, LimitName, SignalName};
 use mainspring_core::store::{ClaimRequest, Filter, Finish, Page, Renewal, Rescue};
 use mainspring_core::time::Timestamp;
 use mainspring_postgres::statements;
@@ -237,6 +237,32 @@ fn operators(site: &Site) {
     verb("retry", "done_pkey", failed, mainspring_core::job::Verb::Retry);
 }
 
+fn limits(site: &Site) {
+    let store = &*site.store;
+    let request = || ClaimRequest {
+        node: site.node,
+        batch: ClaimBatchNo(100),
+        queues: vec![(queue("q4"), SOME)],
+        ahead: Vec::new(),
+        suspects: 0,
+    };
+    let indexes = ["group_turns_pkey", "limit_groups_pkey", "limited_claim", "limit_keys_pkey"];
+    let claimed = check(site, "claim of limited jobs", &indexes, || block_on(store.claim(request())));
+    assert_eq!(claimed.jobs.len(), SOME);
+    let ends: Vec<Finish> =
+        claimed.jobs.iter().map(|job| Finish { claim: job.claim, outcome: succeed() }).collect();
+    check(site, "ends of limited jobs", &["lease_pkey", "returned_units_pkey", "limit_keys_pkey"], || {
+        block_on(store.finish(site.node, ends))
+    });
+    check(site, "enqueue of limited jobs", &[], || block_on(store.enqueue(site.limited(1..=SOME))));
+    check(site, "limited jobs of new keys", &["limit_keys_limit_no_key_key"], || {
+        block_on(store.enqueue(site.limited(200_000..200_000 + SOME)))
+    });
+    let limit = LimitName::new("tenant").expect("a name");
+    check(site, "one key", &["limited_claim"], || block_on(store.limit_key(limit.clone(), "key 1".into())));
+    check(site, "keys", &["limit_keys_limit_no_key_key"], || block_on(store.limit_keys(limit, None, SOME)));
+}
+
 /// What each statement says of its plan is so: its indexes serve it, and without one it walks over no table that grows with
 /// the number of jobs. As hot sessions plan it, for any arguments.
 fn declared(site: &Site) {
@@ -276,4 +302,5 @@ fn no_statement_walks_over_a_million_jobs() {
     enqueues(&site);
     sweeps(&site);
     operators(&site);
+    limits(&site);
 }
