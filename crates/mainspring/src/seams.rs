@@ -124,6 +124,12 @@ async fn until_stopped(task: impl Future<Output = ()>, stopped: tokio::sync::one
 /// Ordinary threads.
 struct SystemThreads;
 
+/// The threads of a guard, which is a process without an engine.
+#[cfg(all(unix, feature = "process"))]
+pub(crate) fn threads() -> impl Threads {
+    SystemThreads
+}
+
 impl Threads for SystemThreads {
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)

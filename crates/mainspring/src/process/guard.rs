@@ -25,6 +25,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use mainspring_core::seam::Threads;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use serde::{Deserialize, Serialize};
@@ -362,5 +363,5 @@ fn watch(mut control: impl Read, events: &Sender<Event>) {
 
 /// Starts a thread. Without one the guard is of no use, and its end is what the worker notices.
 fn thread(name: &str, body: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).expect("a thread for the guard");
+    crate::seams::threads().spawn(name, Box::new(body)).expect("a thread for the guard");
 }

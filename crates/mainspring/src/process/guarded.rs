@@ -25,7 +25,8 @@ pub(super) const NO_GUARD: &str = "`mainspring::process::guard()` was not called
 #[derive(Debug)]
 pub(super) struct Guarded {
     /// Kept so that the guard is reaped.
-    _guard: tokio::process::Child,
+    #[expect(dead_code, reason = "it is dropped with the child, and no sooner")]
+    process: Option<tokio::process::Child>,
     /// Ends the child.
     switch: KillSwitch,
     answers: BufReader<tokio::net::UnixStream>,
@@ -33,6 +34,18 @@ pub(super) struct Guarded {
     line: Vec<u8>,
     /// The child's process group, while it may have members.
     group: Option<Pid>,
+}
+
+/// A guard that has not reported a start. Killed when this is dropped: it may be a program that is no guard, and goes on for ever.
+struct Unstarted(Option<tokio::process::Child>);
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.0 {
+            // Fails only if it has ended.
+            drop(process.start_kill());
+        }
+    }
 }
 
 /// The child's standard input, output and error.
@@ -73,6 +86,7 @@ impl Guarded {
             .process_group(0)
             .spawn()
             .map_err(told)?;
+        let mut process = Unstarted(Some(process));
         send_stdio(&ours, stdio).map_err(told)?;
         ours.set_nonblocking(true).map_err(told)?;
         let switch = KillSwitch(Arc::new(ours.try_clone().map_err(told)?));
@@ -80,12 +94,13 @@ impl Guarded {
         answers.write_all(&line).await.map_err(told)?;
         answers.write_all(b"\n").await.map_err(told)?;
         let answers = BufReader::new(answers);
-        let mut guarded = Guarded { _guard: process, switch, answers, line: Vec::new(), group: None };
+        let mut guarded = Guarded { process: None, switch, answers, line: Vec::new(), group: None };
         match guarded.message().await? {
             GuardMessage::Started(pid) => guarded.group = Pid::from_raw(pid),
             GuardMessage::Unstartable(why) => return Err(why),
             GuardMessage::Ended(_) => return Err("the guard reports an end before a start".into()),
         }
+        guarded.process = process.0.take();
         Ok((guarded, pipes))
     }
 

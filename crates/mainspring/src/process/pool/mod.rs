@@ -351,3 +351,35 @@ impl Pools {
         let _ = ended.recv().await;
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pool_is_checked_before_its_node_starts() {
+        let engine = Engine::open("memory:").await.expect("a store");
+        let refused = |pool: Pool| match pool.build(&engine) {
+            Ok(_) => panic!("the tests' `main` does not call `guard`"),
+            Err(error) => error.to_string(),
+        };
+        let pool = || Pool::new(["worker"]).kind("k");
+        for (pool, said) in [
+            (Pool::new(["worker"]), "a pool has no kind"),
+            (Pool::new([""; 1]).kind("k"), "pool `k` names no program"),
+            (Pool::new([""; 0]).kind("k"), "pool `k` names no program"),
+            (pool().children(0), "has 0 children, which is not between 1 and 1024"),
+            (pool().children(1_025), "has 1025 children, which is not between 1 and 1024"),
+            (pool().children(1_024), "`mainspring::process::guard()` was not called"),
+            (pool().start_within(Duration::ZERO), "start_within of pool `k` is zero"),
+            (pool().timeout(Duration::ZERO), "timeout of pool `k` is zero"),
+            (pool().silence(Duration::ZERO), "silence of pool `k` is zero"),
+            (pool().max_age(Duration::ZERO), "max_age of pool `k` is zero"),
+            (pool().max_jobs(0), "a maximum is zero"),
+            (pool().max_memory(0), "a maximum is zero"),
+        ] {
+            let error = refused(pool);
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
