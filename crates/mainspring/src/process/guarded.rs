@@ -25,7 +25,6 @@ pub(super) const NO_GUARD: &str = "`mainspring::process::guard()` was not called
 #[derive(Debug)]
 pub(super) struct Guarded {
     /// Kept so that the guard is reaped.
-    #[expect(dead_code, reason = "it is dropped with the child, and no sooner")]
     process: Option<tokio::process::Child>,
     /// Ends the child.
     switch: KillSwitch,
