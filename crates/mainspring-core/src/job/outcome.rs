@@ -193,10 +193,19 @@ impl FaultKind {
     }
 }
 
+/// What a crash is noted with, as a literal: a store may need it within a statement.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! crash_message {
+    () => {
+        "the node was lost while it ran the job"
+    };
+}
+
 impl Fault {
     /// Returns the error that a store notes when it takes a job from a lost node.
     pub fn crashed() -> Self {
-        Fault::new(FaultKind::Crashed, "the node was lost while it ran the job")
+        Fault::new(FaultKind::Crashed, crate::crash_message!())
     }
 
     /// A fault whose message is cut to its bound.
