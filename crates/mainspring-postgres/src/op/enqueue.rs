@@ -228,13 +228,17 @@ statement! {
 )
 }
 statement! {
-    /// Partial index `keys_expiry`: keys whose period has ended make room for their next holders.
-    pub(crate) Free<'a> = "enqueue.free_keys", by ["keys_expiry"], (at: Present, kinds: Vec<i32>, keys: Vec<&'a str>);
+    /// Primary key of `keys`, however many keys are about to expire: those whose period has ended make room for their next
+    /// holders. The locks of the keys are held, so nobody else takes them in between.
+    pub(crate) Free<'a> = "enqueue.free_keys", by ["keys_pkey"], (at: Present, kinds: Vec<i32>, keys: Vec<&'a str>);
     concat!(
     "WITH ",
     now!(),
-    "DELETE FROM mainspring.keys k USING t
-    WHERE k.kind = ANY($2::int[]) AND k.key = ANY($3::text[]) AND k.expires_at <= t.now"
+    "DELETE FROM mainspring.keys WHERE ctid = ANY(ARRAY(
+        SELECT k.tid FROM t CROSS JOIN unnest($2::int[], $3::text[]) AS u(kind, key)
+        CROSS JOIN LATERAL (SELECT ctid AS tid, expires_at FROM mainspring.keys
+            WHERE kind = u.kind AND key = u.key OFFSET 0) k
+        WHERE k.expires_at <= t.now))"
 )
 }
 statement! {
