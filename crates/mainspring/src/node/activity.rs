@@ -72,13 +72,16 @@ pub(super) fn answered(shared: &NodeShared, plan: &ClaimPlan, got: &[usize], bat
     }
 }
 
-/// What a renewal says of the queues; the log and the gauges say the same.
+/// What a renewal says of the queues; the log and the gauges say the same. The gauges name the node: a process may have several.
 pub(super) fn report(shared: &NodeShared) -> Vec<QueueActivity> {
     let queues = snapshot(shared);
     for activity in &queues {
         let QueueActivity { queue, running, waiting, unstored, asking, next_look, .. } = activity;
         tracing::debug!(target: TARGET, %queue, running, waiting, unstored, asking, ?next_look, "queue served");
-        let gauge = |name, value| metrics::gauge!(name, "queue" => queue.to_string()).set(value);
+        let node = &shared.registration.name;
+        let gauge = |name, value| {
+            metrics::gauge!(name, "queue" => queue.to_string(), "node" => node.clone()).set(value);
+        };
         gauge("mainspring_running", f64::from(*running));
         gauge("mainspring_waiting", f64::from(*waiting));
         gauge("mainspring_unstored", f64::from(*unstored));

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use mainspring::admin::{LastClaim, QueueActivity, Why};
 use mainspring::{Context, Engine, NodeBuilder};
-use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use tracing::Level;
 
 use crate::faults::faulty;
@@ -94,9 +96,25 @@ async fn why_shows_the_last_claims_now_here_and_as_of_the_last_renewal_elsewhere
     test.run_until_idle().await.expect("idle");
 }
 
-/// Sums of counters by name and queue. Clones share them.
+/// Sums of counters and the last values of gauges by name and labels. Clones share them.
 #[derive(Clone, Default)]
 struct Counters(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl GaugeFn for OneCounter {
+    fn increment(&self, _value: f64) {}
+    fn decrement(&self, _value: f64) {}
+
+    fn set(&self, value: f64) {
+        self.0.0.lock().expect("the gauges").insert(self.1.clone(), value.to_bits());
+    }
+}
+
+impl Counters {
+    fn one(&self, key: &Key) -> Arc<OneCounter> {
+        let labels: Vec<_> = key.labels().map(metrics::Label::value).collect();
+        Arc::new(OneCounter(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
+    }
+}
 
 struct OneCounter(Counters, String);
 
@@ -114,12 +132,11 @@ impl Recorder for Counters {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        let queue = key.labels().map(metrics::Label::value).collect::<String>();
-        Counter::from_arc(Arc::new(OneCounter(self.clone(), format!("{} {queue}", key.name()))))
+        Counter::from_arc(self.one(key))
     }
 
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::noop()
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.one(key))
     }
 
     fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -156,5 +173,25 @@ async fn a_claim_that_is_never_answered_leaves_a_trace() {
     assert!(has("claim sent queue=default asked=2 ahead=0") && !has("claim answered"), "{lines:#?}");
     assert!(has("queue served queue=default running=0 waiting=0 unstored=0 asking=2"), "{lines:#?}");
     store.hang("claim", None, false);
+    test.run_until_idle().await.expect("idle");
+}
+
+#[tokio::test]
+async fn each_node_of_a_process_has_gauges_of_its_own() {
+    let counters = Counters::default();
+    let _counting = metrics::set_default_local_recorder(&counters);
+    let (test, _store) = faulty(0);
+    let gate = Gate::default();
+    test.enqueue_many((0..3).map(work)).await.expect("enqueued");
+    for _ in 0..2 {
+        test.node(|node| waiting_at(node, &gate)).await.expect("a node");
+    }
+    test.advance(2 * RENEWAL).await.expect("time passes");
+    let gauges = counters.0.lock().expect("the gauges").clone();
+    let running = gauges.iter().filter(|(name, _)| name.starts_with("mainspring_running default "));
+    let mut running: Vec<f64> = running.map(|(_, bits)| f64::from_bits(*bits)).collect();
+    running.sort_by(f64::total_cmp);
+    assert_eq!(running, [1.0, 2.0]);
+    gate.open();
     test.run_until_idle().await.expect("idle");
 }
