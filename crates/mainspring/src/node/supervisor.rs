@@ -26,13 +26,37 @@ const BACKOFF: Duration = Duration::from_millis(50);
 
 /// Starts all parts.
 pub(super) fn start(shared: &Arc<NodeShared>, entries: mpsc::UnboundedReceiver<finisher::UnstoredOutcome>) {
-    shared.supervise("finisher", finisher::run(Arc::clone(shared), entries));
-    shared.supervise("claimer", claimer::run(Arc::clone(shared)));
+    shared.supervise("finisher", needed(shared, finisher::run(Arc::clone(shared), entries)));
+    shared.supervise("claimer", needed(shared, claimer::run(Arc::clone(shared))));
     shared.supervise("handler cache", handler_cache::run(Arc::clone(shared)));
     reconcile::start(shared);
-    let keeper = shared.tasks.register("keeper", keeper::run(Arc::clone(shared)));
+    let keeper = shared.tasks.register("keeper", needed(shared, keeper::run(Arc::clone(shared))));
     shared.engine.seams().spawn.spawn_dedicated("mainspring-lease", keeper);
     shared.supervise(NAME, run(Arc::clone(shared), AliveGuard(Arc::clone(shared))));
+}
+
+/// A part without which the node is worth nothing: if it ends before its time, by a panic, the node stops and gives its jobs back.
+/// It would otherwise hold them for as long as it renews its lease.
+fn needed<Part>(shared: &Arc<NodeShared>, part: Part) -> impl Future<Output = ()> + Send + use<Part>
+where
+    Part: Future<Output = ()> + Send + 'static,
+{
+    let stop = StopNode(Arc::clone(shared));
+    async move {
+        let _stop = stop;
+        part.await;
+    }
+}
+
+/// Stops the node when it is dropped, unless that is shutting down.
+struct StopNode(Arc<NodeShared>);
+
+impl Drop for StopNode {
+    fn drop(&mut self) {
+        if self.0.phase() == Phase::Open {
+            self.0.advance(Phase::Stopping);
+        }
+    }
 }
 
 /// Goes out when the executor drops the supervisor: the keeper must not renew for tasks that are gone, and nobody must

@@ -716,3 +716,18 @@ async fn an_outage_ends_no_run() {
         assert_eq!(state(&test, job.id).await, State::Succeeded, "it hangs: {hangs}");
     }
 }
+
+/// Without its finisher a node would hold its jobs for as long as it renews its lease.
+#[tokio::test]
+async fn a_node_whose_finisher_panics_stops_and_gives_its_jobs_back() {
+    let (test, store) = faulty(0);
+    let ledger = Ledger::default();
+    store.plan("finish", &[Fault::Panic]);
+    test.enqueue_many((0..3).map(work)).await.expect("enqueued");
+    test.node(|node| noting(node, &ledger).queue("default", 1)).await.expect("a node");
+    test.advance(Duration::from_secs(20)).await.expect("time passes");
+    assert_eq!((total(&test, State::Running).await, total(&test, State::Ready).await), (0, 3));
+    test.node(|node| noting(node, &ledger).queue("default", 1)).await.expect("another node");
+    test.advance(SECOND).await.expect("time passes");
+    assert_eq!(total(&test, State::Succeeded).await, 3);
+}

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Lose,
     /// It is refused for good, and nothing happens.
     Break,
+    /// Its caller panics.
+    Panic,
 }
 
 /// A memory store that fails on demand. Clones are the same store.
@@ -269,6 +271,7 @@ impl Faulty {
             match self.fault(operation, node) {
                 None => call.await,
                 Some(Fault::Refuse) => Err(Error::unavailable("on demand")),
+                Some(Fault::Panic) => std::panic::panic_any("on demand"),
                 Some(Fault::Break) => Err(Error::Corrupt { why: "on demand".into() }),
                 Some(Fault::Lose) => {
                     call.await?;
