@@ -13,5 +13,5 @@ pub use mainspring_core::store::{
 pub use crate::diagnose::{CheckProgress, Diagnose, Diagnosis};
 pub use crate::fork::{Fork, Forked};
 pub use crate::jobs::{Change, ChangeReport, DropSignals, Jobs, List, LostChild, Target};
-pub use crate::queues::Queues;
+pub use crate::queues::{ChangeQueue, Queues};
 pub use crate::rewind::{Retried, RetryFrom};

@@ -1,10 +1,12 @@
 //! Queues, as operators see them.
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::Result;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::name::QueueName;
+use mainspring_core::seam::Pending;
 use mainspring_core::store::{Queue, QueueChange};
 
 use crate::engine::Engine;
@@ -27,52 +29,45 @@ impl<'a> Queues<'a> {
     }
 
     /// Stops claims from a queue on all nodes. Running jobs continue.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
-    pub async fn pause(&self, queue: &str) -> Result<Queue> {
-        self.change(queue, QueueChange { paused: Some(true), ..QueueChange::default() }).await
+    pub fn pause(&self, queue: &str) -> ChangeQueue<'a> {
+        self.set(queue).paused(true)
     }
 
     /// Lets nodes claim from a paused queue again, and wakes them.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
-    pub async fn resume(&self, queue: &str) -> Result<Queue> {
-        self.change(queue, QueueChange { paused: Some(false), ..QueueChange::default() }).await
+    pub fn resume(&self, queue: &str) -> ChangeQueue<'a> {
+        self.set(queue).paused(false)
     }
 
     /// Sets the backoff of jobs that have none of their own. `None` restores the engine's default: exponential from
     /// one second, doubling, at most one hour.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name.
-    pub async fn set_backoff(&self, queue: &str, backoff: Option<Backoff>) -> Result<Queue> {
-        self.change(queue, QueueChange { backoff: Some(backoff), ..QueueChange::default() }).await
+    pub fn set_backoff(&self, queue: &str, backoff: Option<Backoff>) -> ChangeQueue<'a> {
+        self.set(queue).backoff(backoff)
     }
 
     /// Sets how long ended jobs stay: succeeded ones (a day by default), and failed or cancelled ones (two weeks by
     /// default).
-    ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) below one minute or above ten years, or if `queue` is not a queue's
-    /// name.
-    pub async fn set_retention(&self, queue: &str, succeeded: Duration, failed: Duration) -> Result<Queue> {
-        let change = QueueChange {
-            retain_succeeded: Some(succeeded),
-            retain_failed: Some(failed),
-            ..QueueChange::default()
-        };
-        self.change(queue, change).await
+    pub fn set_retention(&self, queue: &str, succeeded: Duration, failed: Duration) -> ChangeQueue<'a> {
+        self.set(queue).retention(succeeded, failed)
     }
 
-    /// Changes several settings of a queue at once.
+    /// Changes several settings of a queue in one commit.
     ///
-    /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name, or a setting is beyond its bound.
-    pub async fn change(&self, queue: &str, change: QueueChange) -> Result<Queue> {
-        change.check()?;
-        self.engine.store().configure(QueueName::new(queue)?, change).await
+    /// ```
+    /// # use mainspring::{Engine, Error};
+    /// # use std::time::Duration;
+    /// # async fn tidy_up(engine: &Engine) -> Result<(), Error> {
+    /// let day = Duration::from_secs(24 * 3_600);
+    /// engine.queues().set("mail").paused(true).retention(day, 7 * day).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set(&self, queue: &str) -> ChangeQueue<'a> {
+        self.change(queue, QueueChange::default())
+    }
+
+    /// Changes settings of a queue as a value says: what is `None` there stays as it is.
+    pub fn change(&self, queue: &str, change: QueueChange) -> ChangeQueue<'a> {
+        ChangeQueue { engine: self.engine, queue: QueueName::new(queue), change }
     }
 
     /// Deletes a queue that has no jobs, with its settings. Returns whether there was one.
@@ -96,5 +91,50 @@ impl<'a> Queues<'a> {
     /// kept.
     pub async fn delete(&self, queue: &str) -> Result<bool> {
         self.engine.store().delete_queue(QueueName::new(queue)?).await
+    }
+}
+
+/// A change of a queue's settings. Nothing changes until you await it; then you get the queue as it is.
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) if the name is not a queue's name, or a setting is beyond its bound: a retention below
+/// one minute or above ten years.
+#[derive(Debug)]
+#[must_use = "nothing changes until this is awaited"]
+pub struct ChangeQueue<'a> {
+    engine: &'a Engine,
+    queue: Result<QueueName>,
+    change: QueueChange,
+}
+
+impl ChangeQueue<'_> {
+    /// Stops claims, or lets nodes claim again.
+    pub fn paused(mut self, paused: bool) -> Self {
+        self.change.paused = Some(paused);
+        self
+    }
+
+    /// As [`Queues::set_backoff`].
+    pub fn backoff(mut self, backoff: Option<Backoff>) -> Self {
+        self.change.backoff = Some(backoff);
+        self
+    }
+
+    /// As [`Queues::set_retention`].
+    pub fn retention(mut self, succeeded: Duration, failed: Duration) -> Self {
+        (self.change.retain_succeeded, self.change.retain_failed) = (Some(succeeded), Some(failed));
+        self
+    }
+}
+
+impl<'a> IntoFuture for ChangeQueue<'a> {
+    type Output = Result<Queue>;
+    type IntoFuture = Pending<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            self.change.check()?;
+            self.engine.store().configure(self.queue?, self.change).await
+        })
     }
 }

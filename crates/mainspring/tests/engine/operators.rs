@@ -243,6 +243,8 @@ async fn ended_jobs_are_kept_for_their_retention_and_then_removed() {
     .expect("a node");
     let (short, long) = (Duration::from_mins(10), Duration::from_hours(1));
     test.queues().set_retention("default", short, long).await.expect("set");
+    let both = test.queues().set("default").paused(false).retention(short, long).await.expect("set");
+    assert_eq!((both.settings.paused, both.settings.retention.succeeded.0), (false, short));
     assert!(test.queues().set_retention("default", SECOND, long).await.is_err(), "below the minimum");
     let (good, bad) =
         (test.enqueue(work(1)).await.expect("enqueued"), test.enqueue(work(0)).await.expect("enqueued"));
