@@ -64,6 +64,12 @@ pub(crate) struct Job {
     input_bytes: i32,
 }
 
+impl Job {
+    fn is_limited(&self) -> bool {
+        self.flags & (flags::LIMITED | flags::KEEPS) == flags::LIMITED
+    }
+}
+
 impl Found {
     /// The job of this row; none if nothing was claimed.
     pub(crate) fn job(self) -> Option<Job> {
@@ -138,7 +144,8 @@ impl Taken {
             let queue = &names.line(job.line)?.queue_name;
             jobs.push((queues.iter().position(|(one, _)| one == queue), job));
         }
-        jobs.sort_by_key(|(turn, job)| (*turn, job.level, job.ready_at.0, job.no));
+        // Limited jobs are for free slots, which are those of the first jobs.
+        jobs.sort_by_key(|(turn, job)| (*turn, job.level, !job.is_limited(), job.ready_at.0, job.no));
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
         Ok(())
     }

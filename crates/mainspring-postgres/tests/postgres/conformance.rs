@@ -7,7 +7,7 @@ use mainspring_postgres::{Options, Postgres, Time};
 use mainspring_testkit::clock::ManualClock;
 use mainspring_testkit::executor::block_on;
 use mainspring_testkit::harness::Harness;
-use mainspring_testkit::model::agrees_with_the_model;
+use mainspring_testkit::model::{agrees_with_the_model, agrees_with_the_model_about_limits};
 use mainspring_testkit::seams::seams;
 
 use crate::support::database;
@@ -31,4 +31,9 @@ mainspring_testkit::limit_conformance_tests!(postgres);
 #[test]
 fn postgres_agrees_with_the_model() {
     agrees_with_the_model(16, postgres);
+}
+
+#[test]
+fn postgres_agrees_with_the_model_about_limits() {
+    agrees_with_the_model_about_limits(16, postgres);
 }

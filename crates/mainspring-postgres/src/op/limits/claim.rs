@@ -79,7 +79,7 @@ statement! {
     ],
     (
         at: Present, node: i32, batch: i64, lines: Vec<i32>, queues: Vec<i32>, wants: Vec<i32>, totals: Vec<Option<i64>>,
-        kind_totals: Vec<Option<i64>>, suspects: i64, pair_lines: Vec<i32>, pair_levels: Vec<i16>, settlements: i32,
+        kind_totals: Vec<Option<i64>>, suspects: i64, pair_lines: Vec<i32>, pair_levels: Vec<i16>, settlements: i32, ahead: bool,
     )
     -> FoundLimited;
     concat!(
@@ -145,7 +145,7 @@ statement! {
     , l AS (INSERT INTO mainspring.lease
             (no, claimed_at, batch, crashed, line, claim, node, priority, failures, crashes, flags, units)
         SELECT d.no, (SELECT t.now FROM t), $3, d.crashed, d.line, d.claim, $2, d.level & {level.priority_bits}, d.failures,
-            d.crashes, d.flags, (SELECT g.units FROM mainspring.limit_groups g WHERE g.no = d.limit_group)
+            d.crashes, (d.flags | CASE WHEN $13 AND d.level >= {level.returned} THEN {flag.ahead} ELSE 0 END)::smallint, (SELECT g.units FROM mainspring.limit_groups g WHERE g.no = d.limit_group)
                 || (SELECT q.totals FROM q WHERE q.line = d.line LIMIT 1)
         FROM d)",
     "
@@ -201,7 +201,8 @@ statement! {
             FROM v2 WHERE v2.line = u.line AND v2.level = u.level) z)
     SELECT t.now, EXISTS (SELECT 1 FROM mainspring.nodes WHERE no = $2 AND state = {node.live} AND settlements = $12) AS live,
         (SELECT value FROM mainspring.meta WHERE key = 'settings') AS settings,
-        d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed, d.flags,
+        d.no, d.line, d.level, d.ready_at, d.claim, d.failures, d.crashes, d.crashed,
+        (d.flags | CASE WHEN $13 AND d.level >= {level.returned} THEN {flag.ahead} ELSE 0 END)::smallint,
         j.id, j.created_at, j.deadline, j.options::text,
         CASE WHEN octet_length(j.input) <= {bound.claim_input_bytes} THEN j.input END AS input,
         octet_length(j.input), NULL::bigint[], NULL::int[], said.visited, said.gone_at, said.gone_no, said.stays_at, said.stays_no,
@@ -265,7 +266,6 @@ pub(crate) async fn claim(
             want: *limit,
             plain_from: i16::MIN,
             turns_from: i16::MIN,
-            limited: request.limited(queue),
             lost: request.lost(queue),
             suspects,
             taken: Taken::nothing(Timestamp::EPOCH),
@@ -294,7 +294,6 @@ struct OneQueue<'a> {
     /// Levels below these have no more to give.
     plain_from: i16,
     turns_from: i16,
-    limited: usize,
     lost: usize,
     suspects: usize,
     taken: Taken,
@@ -341,6 +340,11 @@ impl OneQueue<'_> {
         Ok(())
     }
 
+    /// How many limited jobs may be claimed: they are for free slots, which the first jobs have.
+    fn limited(&self) -> usize {
+        self.request.limited(self.queue).saturating_sub(self.taken.len())
+    }
+
     /// Whether jobs of this level may be claimed.
     fn admits(&self, level: i16) -> bool {
         match class(level) {
@@ -352,7 +356,7 @@ impl OneQueue<'_> {
 
     /// The pairs of this queue that may have turns.
     fn turns(&self, shared: &Shared) -> Vec<TurnPair> {
-        if self.limited == 0 {
+        if self.limited() == 0 {
             return Vec::new();
         }
         let (nodes, names) = (shared.nodes(), shared.names());
@@ -426,7 +430,7 @@ impl OneQueue<'_> {
             Class::Lost => self.lost,
             Class::Returned | Class::Fresh => share,
         };
-        let visit = Visit::new(shared, &turns, self.no, share.min(self.limited).min(most))?;
+        let visit = Visit::new(shared, &turns, self.no, share.min(self.limited()).min(most))?;
         let mut found = self.visit(conn, shared, &visit).await?;
         let Some(first) = found.first_mut() else { return Err(corrupt("a claim without an answer")) };
         if !first.base.live {
@@ -453,7 +457,6 @@ impl OneQueue<'_> {
             shared.moved();
         }
         let taken = taken_of(conn, shared, jobs, now).await?;
-        self.limited = self.limited.saturating_sub(taken.len());
         self.add(taken);
         self.tell(conn, shared, turned, now).await;
         Ok(())
@@ -463,6 +466,8 @@ impl OneQueue<'_> {
         let (at, class_no, settings) = (shared.at(), shared.class(), visit.settings.as_str());
         let settlements = shared.nodes().get(&self.node).map_or(0, |local| local.settlements);
         let suspects = i64::try_from(self.suspects.min(self.want)).unwrap_or(i64::MAX);
+        // Where no slot is free, one waits for the next.
+        let ahead = self.request.free(self.queue) <= self.taken.len();
         let calls = [
             LockAndTouch { at: &at, node: &self.node, class: &class_no }.call(),
             ChooseTurns {
@@ -491,6 +496,7 @@ impl OneQueue<'_> {
                 pair_lines: &visit.lines,
                 pair_levels: &visit.levels,
                 settlements: &settlements,
+                ahead: &ahead,
             }
             .call(),
         ];
