@@ -9,10 +9,11 @@ use syn::meta::ParseNestedMeta;
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Ident, LitStr, Result, Token, Type, bracketed};
 
+use crate::limit::{self, Limit};
 use crate::value;
 
 /// The keys in the order of the documentation; an unknown key's error lists them.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "kind",
     "result",
     "queue",
@@ -22,6 +23,7 @@ const KNOWN: [&str; 11] = [
     "backoff",
     "aliases",
     "signals",
+    "limit",
     "schedule",
     "zone",
 ];
@@ -38,6 +40,7 @@ pub(crate) struct Attributes {
     pub(crate) backoff: Option<value::Backoff>,
     pub(crate) aliases: Vec<LitStr>,
     pub(crate) signals: Vec<(Ident, Type)>,
+    pub(crate) limits: Vec<Limit>,
     pub(crate) schedule: Option<LitStr>,
     pub(crate) zone: Option<LitStr>,
 }
@@ -80,6 +83,12 @@ impl Reader {
             "backoff" => self.read.backoff = self.checked(value::backoff(&pair.value()?.parse()?)),
             "aliases" => self.aliases(pair)?,
             "signals" => self.signals(pair)?,
+            // One job may name several.
+            "limit" => {
+                let limit = limit::read(pair, &mut |fault| self.remember(fault))?;
+                self.limit(limit);
+                return Ok(());
+            }
             // The engine reads both when a node starts: it knows cron and the zones.
             "schedule" => self.read.schedule = Some(pair.value()?.parse()?),
             "zone" => self.read.zone = Some(pair.value()?.parse()?),
@@ -114,6 +123,25 @@ impl Reader {
             self.read.signals.push((name.clone(), signal.value()?.parse()?));
             Ok(())
         })
+    }
+
+    /// Two of one name are two keys of one limit, which one of them defines.
+    fn limit(&mut self, limit: Option<Limit>) {
+        let Some(limit) = limit else { return };
+        if self.read.limits.len() == limit::LIMITS_MAX {
+            let fault = format!("a job names at most {} limits", limit::LIMITS_MAX);
+            return self.remember(Error::new(limit.span, fault));
+        }
+        let same = || self.read.limits.iter().filter(|other| other.name == limit.name);
+        if same().any(|other| other.key.is_none() || limit.key.is_none()) {
+            let fault = format!("limit `{}` is named twice, and not with a key each time", limit.name);
+            return self.remember(Error::new(limit.span, fault));
+        }
+        if limit.is_defined() && same().any(Limit::is_defined) {
+            let fault = format!("limit `{}` is defined twice: give `max` and `rate` once", limit.name);
+            return self.remember(Error::new(limit.span, fault));
+        }
+        self.read.limits.push(limit);
     }
 
     fn checked<T>(&mut self, value: Result<T>) -> Option<T> {

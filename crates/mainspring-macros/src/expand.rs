@@ -10,6 +10,7 @@ use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Error, Ident, Result};
 
 use crate::attribute::{self, Attributes};
+use crate::limit::Limit;
 use crate::value::{self, Backoff};
 
 /// Expands `#[derive(Job)]` on `input`.
@@ -29,6 +30,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
     let options = options(&attributes);
     let schedule = schedule(&input.data, &attributes)?;
     let name = &input.ident;
+    let limits = limits(&attributes);
     let (declared, constants) = signals(&kind, name, &attributes);
     Ok(quote! {
         #constants
@@ -41,6 +43,7 @@ pub(crate) fn job(input: TokenStream) -> Result<TokenStream> {
             #queue
             #declared
             #schedule
+            #limits
             #options
         }
     })
@@ -128,6 +131,29 @@ fn schedule(data: &Data, attributes: &Attributes) -> Result<Option<TokenStream>>
     }))
 }
 
+fn limits(attributes: &Attributes) -> Option<TokenStream> {
+    if attributes.limits.is_empty() {
+        return None;
+    }
+    let taken = attributes.limits.iter().map(Limit::taken);
+    let seeds: Vec<_> = attributes.limits.iter().filter_map(Limit::seed).collect();
+    let seeds = (!seeds.is_empty()).then(|| {
+        quote! {
+            fn limit_seeds() -> ::std::vec::Vec<::mainspring::limit::NewLimit> {
+                ::std::vec![#(#seeds),*]
+            }
+        }
+    });
+    Some(quote! {
+        fn limits(
+            &self,
+        ) -> ::core::result::Result<::std::vec::Vec<::mainspring::limit::LimitUse>, ::mainspring::Error> {
+            ::core::result::Result::Ok(::std::vec![#(#taken),*])
+        }
+        #seeds
+    })
+}
+
 fn options(attributes: &Attributes) -> Option<TokenStream> {
     let priority = attributes.priority.map(|priority| quote!(.priority(#priority)));
     let max_attempts = attributes.max_attempts.map(|attempts| quote!(.max_attempts(#attempts)));
@@ -164,7 +190,7 @@ fn backoff(backoff: Backoff) -> TokenStream {
     }
 }
 
-fn duration(duration: Duration) -> TokenStream {
+pub(crate) fn duration(duration: Duration) -> TokenStream {
     let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
     quote!(::core::time::Duration::new(#secs, #nanos))
 }

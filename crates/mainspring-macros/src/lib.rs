@@ -5,13 +5,14 @@
 //! through the `mainspring` crate, which re-exports it; the generated code names `::mainspring`.
 //!
 //! # Invariants
-//! - What compiles is valid: names, priority, attempts and timeout are within the engine's bounds. (The engine reads
+//! - What compiles is valid: names, priority, attempts, timeout and limits are within the engine's bounds. (The engine reads
 //!   a schedule when a node starts.)
 //! - An attribute that is absent generates nothing, so the trait's own default decides.
 //! - Every mistake in one attribute is reported in one compilation, at the value that is wrong.
 
 mod attribute;
 mod expand;
+mod limit;
 mod value;
 
 /// Implements `mainspring::Job` for a struct or an enum that is `Serialize` and `Deserialize`.
@@ -38,7 +39,9 @@ mod value;
 /// | `aliases = ["greet"]` | kinds of jobs stored under earlier names | none |
 /// | `schedule = "0 4 * * *"` | when the engine enqueues a job of the kind; the type implements `Default` | never |
 /// | `zone = "Europe/Berlin"` | the time zone of the schedule | `"UTC"` |
+/// | `limit(tenant, key = self.tenant, max = 3)` | a limit that its jobs take part in; also `units = 4`, `rate = "10/s"`, `burst = 5`, `revision = 2`; up to eight | none |
 /// | `signals(approved = bool)` | signals it takes, each with a typed constant: `Welcome::APPROVED` | any |
+///
 /// Kinds, aliases and queues are 1 to 128 bytes of `[A-Za-z0-9._:-]`. A generic type does not compile, because one kind
 /// names one type.
 #[proc_macro_derive(Job, attributes(job))]

@@ -100,7 +100,7 @@ fn parse_backoff(text: &str) -> Option<Backoff> {
     }
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let (mut total, mut rest) = (Duration::ZERO, text);
     if rest.is_empty() {
         return None;

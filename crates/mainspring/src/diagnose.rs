@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mainspring_core::error::chain;
 use mainspring_core::job::{Reason, State, Why, stranded};
+use mainspring_core::limit::{Limit, Total, TotalUse};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{CheckPart, Counts, Description, Filter, Finding, Node, NodeState, Queue};
 use mainspring_core::time::{Span, Timestamp};
@@ -124,6 +125,7 @@ impl<'a> Diagnose<'a> {
         found.silent(&nodes, now);
         found.unserved(&queues, &nodes, &counts, now);
         found.unhandled(engine, &nodes, now).await?;
+        found.closed(&engine.limits().list().await?, &engine.limits().totals().await?);
         if is_any(engine, Reason::Quarantine).await? {
             found.note(
                 "jobs are in quarantine: the nodes that ran them kept dying",
@@ -268,6 +270,34 @@ impl Found {
                     format!("start one: `mainspring work --queue {name}:10`, or your application"),
                 );
             }
+        }
+    }
+
+    /// Limits and totals that let nobody in: that is seldom meant to last.
+    fn closed(&mut self, limits: &[Limit], totals: &[TotalUse]) {
+        for limit in limits {
+            let name = &limit.name;
+            if limit.paused {
+                self.note(
+                    format!("limit {name} is paused"),
+                    format!("let jobs in again with `mainspring limit resume {name}`"),
+                );
+            } else if limit.definition.max == Some(0) {
+                self.note(
+                    format!("limit {name} admits nobody: its maximum is 0"),
+                    format!("change it with `mainspring limit set {name} --max N`"),
+                );
+            }
+        }
+        for total in totals.iter().filter(|total| total.max == 0) {
+            let (what, name) = match &total.total {
+                Total::Queue(queue) => ("queue", queue.as_str()),
+                Total::Kind(kind) => ("kind", kind.as_str()),
+            };
+            self.note(
+                format!("{what} {name} may run no job: its maximum is 0"),
+                format!("change it with `mainspring {what} set {name} --max-running N`"),
+            );
         }
     }
 

@@ -17,6 +17,9 @@ use crate::enqueue::flush::flush_each;
 use crate::enqueue::{Enqueue, EnqueueMany, Enqueued, Json};
 use crate::job::Job;
 use crate::jobs::Jobs;
+use crate::kinds::Kinds;
+use crate::limit::Limits;
+use crate::limit::seed::Planted;
 use crate::node::NodeBuilder;
 use crate::node::activity::LocalNode;
 use crate::queues::Queues;
@@ -42,6 +45,7 @@ pub(crate) struct EngineShared {
     enqueues: Batcher<New, Result<Receipt>>,
     signals: Batcher<Signal, durable::signal::Answer>,
     waiters: Arc<Waiters>,
+    planted: Planted,
     /// Nodes of this process.
     nodes: Mutex<Vec<LocalNode>>,
     /// Keeps the waiters' listener to the store.
@@ -100,6 +104,7 @@ impl Engine {
             enqueues,
             signals,
             waiters,
+            planted: Planted::default(),
             nodes: Mutex::default(),
             _listener: listener,
         };
@@ -240,6 +245,16 @@ impl Engine {
         Schedules::new(self)
     }
 
+    /// Returns the limits of the store: look at them and change them.
+    pub fn limits(&self) -> Limits<'_> {
+        Limits::new(self)
+    }
+
+    /// Returns what operators set for kinds.
+    pub fn kinds(&self) -> Kinds<'_> {
+        Kinds::new(self)
+    }
+
     /// Sets up a node that runs jobs in this process.
     ///
     /// ```no_run
@@ -286,6 +301,10 @@ impl Engine {
 
     pub(crate) fn reads_back(&self) -> bool {
         self.shared.reads_back
+    }
+
+    pub(crate) fn planted(&self) -> &Planted {
+        &self.shared.planted
     }
 
     pub(crate) fn waiters(&self) -> &Arc<Waiters> {

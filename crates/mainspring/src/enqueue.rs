@@ -8,7 +8,8 @@ use std::time::Duration;
 use mainspring_core::backoff::Backoff;
 use mainspring_core::id::JobId;
 use mainspring_core::job::{New, OnConflict, Priority, Unique};
-use mainspring_core::name::{Kind, Label, QueueName, Tag};
+use mainspring_core::limit::LimitUse;
+use mainspring_core::name::{Kind, Label, LimitName, QueueName, Tag};
 use mainspring_core::seam::Pending;
 use mainspring_core::store::Receipt;
 use mainspring_core::time::Span;
@@ -21,6 +22,7 @@ pub use mainspring_core::store::{Enlist, EnlistSync};
 use crate::engine::Engine;
 use crate::enqueue::flush::{ContendedRetry, only};
 use crate::job::{Job, JobOptions};
+use crate::limit::seed::TypeSeeds;
 
 /// A job that an enqueue has stored, or found.
 pub struct Enqueued<J> {
@@ -70,6 +72,8 @@ struct Draft {
     run: Option<When>,
     deadline: Option<When>,
     options: Options,
+    /// Limits that the call names, in its order; they win over those of the job's type.
+    limits: Vec<LimitUse>,
 }
 
 impl Draft {
@@ -82,10 +86,23 @@ impl Draft {
         options.backoff = defaults.backoff;
         let priority = defaults.priority.map(Priority::new).transpose()?.unwrap_or_default();
         let (kind, queue) = (Kind::new(kind)?, QueueName::new(queue)?);
-        Ok(Draft { kind, queue, priority, run: None, deadline: None, options })
+        Ok(Draft { kind, queue, priority, run: None, deadline: None, options, limits: Vec::new() })
     }
 
-    fn job(&self, id: JobId, input: Vec<u8>) -> New {
+    /// The limits of a job whose type names these.
+    fn limits(&self, of_type: &[LimitUse]) -> Vec<LimitUse> {
+        let kept = of_type.iter().filter(|one| !self.limits.iter().any(|other| other.limit == one.limit));
+        in_order(kept.chain(&self.limits).cloned().collect())
+    }
+
+    /// The limit that was named last, for what is said of it.
+    fn last_limit(&mut self, what: &'static str) -> Result<&mut LimitUse> {
+        let none = || Error::Invalid { what, why: "name its limit before, with .limit(…)".into() };
+        self.limits.last_mut().ok_or_else(none)
+    }
+
+    fn job(&self, id: JobId, input: Vec<u8>, limits: &[LimitUse]) -> New {
+        let limits = self.limits(limits);
         New {
             id,
             kind: self.kind.clone(),
@@ -94,7 +111,7 @@ impl Draft {
             input,
             run: self.run,
             deadline: self.deadline,
-            options: self.options.clone(),
+            options: Options { limits, ..self.options.clone() },
             journal: Vec::new(),
         }
     }
@@ -203,6 +220,40 @@ macro_rules! setters {
             })
         }
 
+        /// Lets the job take part in a [limit](crate::limit): it runs while there is room. A job has up to eight limits,
+        /// and takes units of all of them or of none. [`key`](Self::key) and [`units`](Self::units) say more about the
+        /// limit that you named last. A limit of the job's type is replaced if you name it here.
+        ///
+        /// ```
+        /// # async fn example(engine: &mainspring::Engine) -> Result<(), mainspring::Error> {
+        /// # let input = serde_json::json!(null);
+        /// engine.enqueue_json("render", &input).limit("gpu").units(4).limit("tenant").key("acme").await?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn limit(self, limit: impl AsRef<str>) -> Self {
+            self.set(|draft| {
+                draft.limits.push(LimitUse::new(LimitName::new(limit)?));
+                Ok(())
+            })
+        }
+
+        /// Sets the key of the limit that you named last. Each key has counters of its own. Up to 256 bytes.
+        pub fn key(self, key: impl ToString) -> Self {
+            self.set(|draft| {
+                draft.last_limit("limit key")?.key = key.to_string();
+                Ok(())
+            })
+        }
+
+        /// Sets how many units of the limit that you named last the job takes, from 1 to 16. Default: 1.
+        pub fn units(self, units: u16) -> Self {
+            self.set(|draft| {
+                draft.last_limit("units")?.units = units;
+                Ok(())
+            })
+        }
+
         /// Adds a header, such as a trace context. It travels with the job untouched; the handler reads it from
         /// [`Info::headers`](crate::handler::Info::headers).
         pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -233,21 +284,22 @@ pub use many::EnqueueMany;
 pub struct Enqueue<'a, J> {
     engine: &'a Engine,
     id: JobId,
-    input: Vec<u8>,
+    input: Input,
     draft: Result<Draft>,
+    seeds: TypeSeeds,
     job: PhantomData<fn() -> J>,
 }
 
 impl<'a, J> Enqueue<'a, J> {
     setters!();
 
-    fn new(engine: &'a Engine, draft: Result<Draft>, input: Result<Vec<u8>>) -> Self {
+    fn new(engine: &'a Engine, draft: Result<Draft>, input: Result<Input>, seeds: TypeSeeds) -> Self {
         let id = mint(engine);
         let (draft, input) = match (draft, input) {
             (Ok(draft), Ok(input)) => (Ok(draft), input),
-            (Err(error), _) | (_, Err(error)) => (Err(error), Vec::new()),
+            (Err(error), _) | (_, Err(error)) => (Err(error), Input::default()),
         };
-        Enqueue { engine, id, input, draft, job: PhantomData }
+        Enqueue { engine, id, input, draft, seeds, job: PhantomData }
     }
 
     /// Sets the job's id. The same id is the same job: a repeat stores nothing and returns `existing: true`. Default:
@@ -270,18 +322,38 @@ impl<'a, J> Enqueue<'a, J> {
     }
 
     fn build(self) -> Result<(&'a Engine, New)> {
-        let job = self.draft?.job(self.id, self.input);
+        let job = self.draft?.job(self.id, self.input.bytes, &self.input.limits);
         job.check(self.engine.bounds(), self.engine.seams().clock.now())?;
         Ok((self.engine, job))
     }
 
-    /// What would be stored.
-    pub(crate) fn into_new(self) -> Result<New> {
-        self.build().map(|(_, job)| job)
+    /// What would be stored. The store knows the limits that its type defines.
+    pub(crate) async fn into_new(self) -> Result<New> {
+        let seeds = self.seeds;
+        let (engine, job) = self.build()?;
+        if !job.options.limits.is_empty() {
+            seeds.plant(engine).await?;
+        }
+        Ok(job)
     }
 
     async fn store(self) -> Result<Enqueued<J>> {
+        let seeds = self.seeds;
         let (engine, job) = self.build()?;
+        if job.options.limits.is_empty() {
+            return Enqueue::send(engine, job).await;
+        }
+        seeds.plant(engine).await?;
+        match Enqueue::send(engine, job.clone()).await {
+            // Somebody has deleted it since.
+            Err(Error::UnknownLimit { .. }) if seeds.plant_again(engine).await? => {
+                Enqueue::send(engine, job).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn send(engine: &Engine, job: New) -> Result<Enqueued<J>> {
         let id = job.id;
         // Only a job with a unique key can be contended.
         let again = job.options.unique.is_some().then(|| job.clone());
@@ -304,7 +376,11 @@ impl<'a, J> Enqueue<'a, J> {
     /// [`Error::NotInTransaction`] for a unique key that replaces its holder; [`Error::IdTaken`] for an id of another
     /// job; [`Error::Conflict`] if you asked for a refusal.
     pub async fn within<S, T: Enlist<S>>(self, transaction: &mut T) -> Result<Enqueued<J>> {
+        let seeds = self.seeds;
         let (engine, job) = self.enlisted()?;
+        if !job.options.limits.is_empty() {
+            seeds.plant(engine).await?;
+        }
         let id = job.id;
         let ticket = engine.store().ticket_for(vec![job.clone()]).await?;
         receipt(id, only(&transaction.enlist(&ticket, vec![job]).await?))
@@ -334,13 +410,16 @@ impl<'a, J> Enqueue<'a, J> {
 
 impl<'a, J: Job> Enqueue<'a, J> {
     pub(crate) fn of(engine: &'a Engine, job: &J) -> Self {
-        Enqueue::new(engine, Draft::new(J::KIND, J::QUEUE, &J::options()), input_of(engine, job))
+        let draft = Draft::new(J::KIND, J::QUEUE, &J::options());
+        Enqueue::new(engine, draft, input_of(engine, job), TypeSeeds::of::<J>())
     }
 }
 
 impl<'a> Enqueue<'a, Json> {
     pub(crate) fn json(engine: &'a Engine, kind: &str, input: &Value) -> Self {
-        Enqueue::new(engine, Draft::new(kind, "default", &JobOptions::default()), encode(input))
+        let draft = Draft::new(kind, "default", &JobOptions::default());
+        let input = encode(input).map(|bytes| Input { bytes, limits: Vec::new() });
+        Enqueue::new(engine, draft, input, TypeSeeds::unknown())
     }
 }
 
@@ -353,14 +432,30 @@ impl<'a, J: 'a> IntoFuture for Enqueue<'a, J> {
     }
 }
 
-/// The input of a job as it is stored.
-fn input_of<J: Job>(engine: &Engine, job: &J) -> Result<Vec<u8>> {
-    let input = encode(job)?;
+/// Limits in the order that a store wants. A limit key that is named twice counts once, with the larger number of units: no job
+/// is to wait for itself.
+pub(crate) fn in_order(mut uses: Vec<LimitUse>) -> Vec<LimitUse> {
+    uses.sort_by(|a, b| (&a.limit, &a.key).cmp(&(&b.limit, &b.key)).then(b.units.cmp(&a.units)));
+    uses.dedup_by(|one, first| one.is_same_key(first));
+    uses
+}
+
+/// What is known of a job by its value.
+#[derive(Default)]
+struct Input {
+    /// The input as it is stored.
+    bytes: Vec<u8>,
+    /// Its limits, as its type says them.
+    limits: Vec<LimitUse>,
+}
+
+fn input_of<J: Job>(engine: &Engine, job: &J) -> Result<Input> {
+    let (input, limits) = (encode(job)?, job.limits()?);
     if engine.reads_back() {
         let read = crate::json::come_back::<J>(&input);
         read.map_err(|error| Error::Convert { what: "input", source: error.into() })?;
     }
-    Ok(input)
+    Ok(Input { bytes: input, limits })
 }
 
 pub(crate) fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>> {

@@ -6,6 +6,7 @@ use mainspring_core::backoff::Backoff;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::limit::{LimitUse, NewLimit};
 use crate::schedule::NewSchedule;
 
 /// A type that you can enqueue. Usually you derive it:
@@ -60,6 +61,21 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// derive makes it from `schedule = "…"`.
     fn schedule() -> Option<NewSchedule> {
         None
+    }
+
+    /// The limits that this job takes part in. The derive makes it from `limit(…)`. An enqueue that
+    /// [names](crate::enqueue::Enqueue::limit) one of them itself replaces what is said of that one here.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for the name of a limit that is none.
+    fn limits(&self) -> Result<Vec<LimitUse>, crate::Error> {
+        Ok(Vec::new())
+    }
+
+    /// What code says of those limits. A node that handles the kind tells the store of it when it starts, and so does the
+    /// first enqueue of a process. The derive makes it from `max`, `rate` and `burst` in `limit(…)`.
+    fn limit_seeds() -> Vec<NewLimit> {
+        Vec::new()
     }
 
     /// The defaults of all jobs of this kind, unless the enqueue says otherwise.

@@ -4,7 +4,9 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use mainspring_core::Result;
+use mainspring_core::audit::check_who;
 use mainspring_core::backoff::Backoff;
+use mainspring_core::limit::Total;
 use mainspring_core::name::QueueName;
 use mainspring_core::seam::Pending;
 use mainspring_core::store::{Queue, QueueChange};
@@ -15,11 +17,19 @@ use crate::engine::Engine;
 #[derive(Debug)]
 pub struct Queues<'a> {
     engine: &'a Engine,
+    who: String,
 }
 
 impl<'a> Queues<'a> {
     pub(crate) fn new(engine: &'a Engine) -> Self {
-        Queues { engine }
+        Queues { engine, who: "application".to_owned() }
+    }
+
+    /// Sets who changes a total: the audit remembers it. Default: `application`.
+    #[must_use]
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.who = who.into();
+        self
     }
 
     /// Returns all queues, sorted by name. A queue exists as soon as a job, a node or a setting names it. A deleted
@@ -48,6 +58,19 @@ impl<'a> Queues<'a> {
     /// default).
     pub fn set_retention(&self, queue: &str, succeeded: Duration, failed: Duration) -> ChangeQueue<'a> {
         self.set(queue).retention(succeeded, failed)
+    }
+
+    /// Sets how many jobs of a queue run at once over all nodes. `None`: as many as there are slots. It counts the jobs
+    /// that run now, and ends none of them. [`Limits::totals`](crate::limit::Limits::totals) lists what is set.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) if `queue` is not a queue's name;
+    /// [`Error::TooLarge`](crate::Error::TooLarge) beyond 1,000,000.
+    pub async fn set_max_running(&self, queue: &str, max: Option<u32>) -> Result<()> {
+        Total::check(max)?;
+        check_who(&self.who)?;
+        let queue = Total::Queue(QueueName::new(queue)?);
+        self.engine.store().set_total(queue, max, self.who.clone()).await
     }
 
     /// Changes several settings of a queue in one commit.

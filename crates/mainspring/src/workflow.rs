@@ -6,7 +6,7 @@ pub use mainspring_core::journal::{
 pub use mainspring_core::store::{Commit, Transactions};
 
 pub use crate::durable::branch::Branch;
-pub use crate::durable::child::{Child, Spawn};
+pub use crate::durable::child::{Child, ChildResult, Spawn};
 pub use crate::durable::iterate::Iterate;
 pub use crate::durable::join_all::JoinAll;
 pub use crate::durable::map::{Map, MapSome, Mapped};

@@ -22,6 +22,8 @@ mod pages {
     mod output {}
     #[doc = include_str!("../../../docs/guides/schedules.md")]
     mod schedules {}
+    #[doc = include_str!("../../../docs/guides/limits.md")]
+    mod limits {}
     #[doc = include_str!("../../../docs/guides/changing-code.md")]
     mod changing_code {}
     #[doc = include_str!("../../../docs/guides/exactly-once.md")]

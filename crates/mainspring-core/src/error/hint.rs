@@ -56,7 +56,7 @@ impl Error {
             Error::UnknownLimit { limit, similar } => {
                 let meant = similar.as_ref().map(|name| format!("did you mean `{name}`? otherwise "));
                 return Some(format!(
-                    "{}define it: `mainspring limit set {limit} --max N`, or a maximum or a rate where the job is declared",
+                    "{}define it: `mainspring limit set {limit} --create --max N`, or a maximum or a rate where the job is declared",
                     meant.unwrap_or_default()
                 ));
             }

@@ -90,7 +90,7 @@ fn generic_types_are_refused() {
 #[test]
 fn unknown_attribute_lists_the_known_ones() {
     let known = "unknown attribute; the known ones are `kind`, `result`, `queue`, `priority`, `max_attempts`, `timeout`, `backoff`, `aliases`, \
-                 `signals`, `schedule`, `zone`";
+                 `signals`, `limit`, `schedule`, `zone`";
     assert_eq!(errors(quote! { #[job(retries = 3)] struct A; }), [known]);
     assert_eq!(errors(quote! { #[job(job::kind = "a")] struct A; }), [known]);
 }
@@ -218,4 +218,105 @@ fn signals_are_declared_and_have_typed_constants() {
     }
     let twice = errors(quote! { #[job(signals(a = u8, a = u8))] struct A; });
     assert_eq!(twice, ["signal `a` is given twice"]);
+}
+
+#[test]
+fn limits_say_what_a_job_takes_and_what_code_says_of_them() {
+    assert_expands(
+        quote! {
+            #[job(limit(tenant, key = self.tenant, max = 3, revision = 2), limit("gpu.a", units = 4))]
+            #[job(limit(bank, rate = "100/1m", burst = 10))]
+            struct Render { tenant: String }
+        },
+        &quote! {
+            #[automatically_derived]
+            impl ::mainspring::Job for Render {
+                type Result = ();
+                const KIND: &'static str = "Render";
+                fn limits(
+                    &self,
+                ) -> ::core::result::Result<::std::vec::Vec<::mainspring::limit::LimitUse>, ::mainspring::Error> {
+                    ::core::result::Result::Ok(::std::vec![
+                        ::mainspring::limit::LimitUse::new(::mainspring::limit::LimitName::new("tenant")?)
+                            .key(::std::string::ToString::to_string(&(self.tenant))),
+                        ::mainspring::limit::LimitUse::new(::mainspring::limit::LimitName::new("gpu.a")?)
+                            .units(4u16),
+                        ::mainspring::limit::LimitUse::new(::mainspring::limit::LimitName::new("bank")?)
+                    ])
+                }
+                fn limit_seeds() -> ::std::vec::Vec<::mainspring::limit::NewLimit> {
+                    ::std::vec![
+                        ::mainspring::limit::NewLimit::new("tenant").max(3u32).revision(2u32),
+                        ::mainspring::limit::NewLimit::new("bank").rate(
+                            ::mainspring::limit::Rate::new(100u32, ::core::time::Duration::new(60u64, 0u32))
+                                .burst(10u32)
+                        )
+                    ]
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn a_job_may_take_two_keys_of_one_limit() {
+    let two = quote! {
+        #[job(limit(account, key = self.from, max = 1), limit(account, key = self.to))]
+        struct Transfer { from: u64, to: u64 }
+    };
+    assert!(super::job(two).is_ok());
+    assert_eq!(
+        errors(quote! { #[job(limit(a, max = 1), limit(a))] struct A; }),
+        ["limit `a` is named twice, and not with a key each time"]
+    );
+    assert_eq!(
+        errors(quote! { #[job(limit(a, key = 1, max = 1), limit(a, key = 2, max = 2))] struct A; }),
+        ["limit `a` is defined twice: give `max` and `rate` once"]
+    );
+}
+
+#[test]
+fn mistakes_in_limits_are_named() {
+    let known = "unknown part of a limit, known are `key`, `units`, `max`, `rate`, `burst`, `revision`";
+    assert_eq!(errors(quote! { #[job(limit(a, most = 3))] struct A; }), [known]);
+    let named = "a limit needs its name first: limit(gpu, max = …)";
+    assert_eq!(errors(quote! { #[job(limit(max = 3))] struct A; }), [named]);
+    assert_eq!(
+        errors(quote! { #[job(limit())] struct A; }),
+        ["a limit needs its name first: limit(gpu, max = 4)"]
+    );
+    assert_eq!(errors(quote! { #[job(limit(a, max = 1, max = 2))] struct A; }), ["`max` is given twice"]);
+    assert_eq!(
+        errors(quote! { #[job(limit("a b", max = 1))] struct A; }),
+        [r#"limit "a b" contains ' ', only [A-Za-z0-9._:-] is allowed"#]
+    );
+    assert_eq!(
+        errors(quote! { #[job(limit(a, burst = 5))] struct A; }),
+        ["a burst needs a rate: rate = \"10/s\", burst = 5"]
+    );
+    assert_eq!(
+        errors(quote! { #[job(limit(a, revision = 5))] struct A; }),
+        ["a revision needs what it is the revision of: `max` or `rate`"]
+    );
+    assert_eq!(
+        errors(quote! { #[job(limit(a, units = 4, max = 3))] struct A; }),
+        ["a job that takes 4 units never fits into a max of 3"]
+    );
+    for rate in ["10", "10/", "0/s", "x/s", "10/fortnight", "10/0s", "2000000/s"] {
+        assert_eq!(
+            errors(quote! { #[job(limit(a, rate = #rate))] struct A; }),
+            [format!("rate {rate:?} is not of the form 10/s, 100/1m or 5/2h")]
+        );
+    }
+    // All at once.
+    assert_eq!(
+        errors(quote! { #[job(limit(a, units = 17, max = 0, rate = "often"))] struct A; }),
+        [
+            "units is a number from 1 to 16, not 17",
+            "max is a number from 1 to 1000000, not 0",
+            "rate \"often\" is not of the form 10/s, 100/1m or 5/2h",
+        ]
+    );
+    let nine: Vec<_> = (0..9).map(|n| format!("l{n}")).collect();
+    assert_eq!(errors(quote! { #[job(#(limit(#nine)),*)] struct A; }), ["a job names at most 8 limits"]);
 }

@@ -1,7 +1,11 @@
 //! Children: jobs that a handler starts, and whose results it may wait for.
 
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{self, Poll};
+use std::time::Duration;
 
 use mainspring_core::failure::Failure;
 use mainspring_core::id::JobId;
@@ -13,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::dropped::{DropMark, OpFuture};
+use super::keep::{check_child, keeping, keeps_until};
 use super::key::side_key;
 use super::operation::{Op, keyed, lazy, mark, side_entry};
 use super::scope_end::ABANDONED;
@@ -71,7 +76,10 @@ impl<'c, J: Job> Parts<'c, J> {
             let id = session.replay(&op_key, written).await?;
             return Ok(Child { ctx, key, id, job: PhantomData });
         }
-        let job = self.draft.into_new()?;
+        let job = {
+            let _busy = session.busy();
+            self.draft.into_new().await?
+        };
         if job.options.unique.is_some() {
             return Err(Error::Invalid {
                 what: "child",
@@ -145,7 +153,7 @@ struct End {
     message: Option<String>,
 }
 
-impl<J: Job> Child<'_, J> {
+impl<'c, J: Job> Child<'c, J> {
     /// Returns the child's id.
     pub fn id(&self) -> JobId {
         self.id
@@ -155,22 +163,70 @@ impl<J: Job> Child<'_, J> {
     /// [`Context::sleep`].
     ///
     /// # Errors
-    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result does not fit its type.
-    pub async fn result(self) -> Result<J::Result> {
-        let key = side_key(&self.key, RESULT)?;
-        polled_code::check(self.ctx.session(), &key)?;
-        let mark = DropMark::new(self.ctx.session(), &key);
-        OpFuture::new(Some(mark), Box::pin(self.wait(key))).await
+    /// [`Error::Ended`] if the child failed or was cancelled; [`Error::Convert`] if its result does not fit its type;
+    /// [`Error::Invalid`] if this job would [keep](ChildResult::keep_limits_for) units that the child needs.
+    pub fn result(self) -> ChildResult<'c, J> {
+        ChildResult { parts: Some(ResultParts { child: self, keep: None }), run: None }
     }
+}
 
-    async fn wait(self, key: Key) -> Result<J::Result> {
-        let (session, id) = (self.ctx.session(), self.id);
+/// A wait for the result of a child. Await it; see [`Child::result`].
+#[must_use = "nothing is waited for until this is awaited"]
+pub struct ChildResult<'c, J: Job> {
+    parts: Option<ResultParts<'c, J>>,
+    run: Option<OpFuture<'c, Result<J::Result>>>,
+}
+
+struct ResultParts<'c, J> {
+    child: Child<'c, J>,
+    keep: Option<Duration>,
+}
+
+impl<J: Job> ChildResult<'_, J> {
+    keeping!(keep);
+
+    fn drop_mark(&self) -> Option<DropMark> {
+        let child = &self.parts.as_ref()?.child;
+        let key = side_key(&child.key, RESULT).ok()?;
+        // An operation in the wrong place is refused, and nothing of it is recorded.
+        polled_code::check(child.ctx.session(), &key).ok()?;
+        Some(DropMark::new(child.ctx.session(), &key))
+    }
+}
+
+impl<J: Job> Future for ChildResult<'_, J> {
+    type Output = Result<J::Result>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let mark = this.drop_mark();
+        if let Some(parts) = this.parts.take() {
+            this.run = Some(OpFuture::new(mark, Box::pin(parts.run())));
+        }
+        match &mut this.run {
+            Some(run) => Pin::new(run).poll(context),
+            // Polled again after its end, against the rules: there is nothing left to say.
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<J: Job> ResultParts<'_, J> {
+    async fn run(self) -> Result<J::Result> {
+        let ResultParts { child, keep } = self;
+        let (session, id) = (child.ctx.session(), child.id);
+        let key = side_key(&child.key, RESULT)?;
+        polled_code::check(session, &key)?;
         let end: End = if let Some(written) = session.find(&key) {
             session.decoded(written).await?
         } else {
             probe_hooks::stop(session, &key).await;
             let subject = Subject::Child(id);
-            let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false).await;
+            let keep = keeps_until(session, &key, keep).await?;
+            if keep.is_some() {
+                check_child(session, id).await?;
+            }
+            let messages = wait_for_messages(session, &key, Some((subject, 1)), None, false, keep).await;
             let end = messages.first().and_then(|message| end(&message.body));
             let end =
                 end.ok_or_else(|| Error::Corrupt { why: format!("child {id} ended without a message") })?;

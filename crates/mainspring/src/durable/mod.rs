@@ -11,7 +11,7 @@
 //! - [`polled_code`]: which code is being polled, so that operations in the wrong place are refused before any effect.
 //! - [`drift`]: whether what is recorded still fits the code.
 //! - [`dropped`]: operations that are dropped before their end, such as the losers of a `select!`.
-//! - [`step`], [`wait`], [`child`], [`recorded_value`]: the operations.
+//! - [`step`], [`wait`], [`child`], [`recorded_value`]: the operations; [`keep`]: waits that keep units of limits.
 //! - [`output`]: what handlers and bodies push meanwhile.
 //! - [`branch`], [`race`], [`map`], [`iterate`]: scopes of several operations; [`scope_end`]: how they end.
 //!
@@ -32,6 +32,7 @@ pub(crate) mod error;
 mod inbox;
 pub(crate) mod iterate;
 pub(crate) mod join_all;
+mod keep;
 pub(crate) mod key;
 pub(crate) mod map;
 mod next_action;

@@ -16,6 +16,8 @@ pub(crate) struct OpenWait {
     pub(crate) key: Key,
     pub(crate) subject: Option<(Subject, u32)>,
     pub(crate) until: Option<Timestamp>,
+    /// Until when the job keeps the units of its limits while it waits for this.
+    pub(crate) keeps_until: Option<Timestamp>,
     /// Set if something between the wait and the handler polls it, which must be woken too.
     pub(crate) waker: Option<Waker>,
 }
@@ -91,6 +93,11 @@ impl OpenWaits {
     /// When the first of them ends by time.
     pub(super) fn due(&self) -> Option<Timestamp> {
         self.open.values().filter_map(|wait| wait.until).min()
+    }
+
+    /// Until when the job keeps the units of its limits: as long as any of them says.
+    pub(super) fn keeps_until(&self) -> Option<Timestamp> {
+        self.open.values().filter_map(|wait| wait.keeps_until).max()
     }
 
     /// Why the job is suspended: as the oldest of them says.

@@ -250,7 +250,7 @@ impl Session {
             self.run().set_backoff(state.under_way.lone_pause(wakers));
         }
         let action = next_action(&state.snapshot(now, wakers, news));
-        state.carry_out(action)
+        state.carry_out(action, now)
     }
 }
 
@@ -276,12 +276,12 @@ impl SessionState {
         }
     }
 
-    fn carry_out(&mut self, action: NextAction) -> Assessment {
+    fn carry_out(&mut self, action: NextAction, now: Timestamp) -> Assessment {
         match action {
             NextAction::Fetch => return Assessment::Fetch,
             NextAction::Flush => return Assessment::Flush,
             NextAction::Stay(stay) => return Assessment::Stay(stay),
-            NextAction::Suspend => return Assessment::Suspended(self.suspend()),
+            NextAction::Suspend => return Assessment::Suspended(self.suspend(now)),
             NextAction::Halt => {
                 let note = self.halt.take().unwrap_or_default();
                 return Assessment::Suspended(self.set_aside(note));
@@ -304,15 +304,18 @@ impl SessionState {
     }
 
     /// The job waits for its durable waits alone.
-    fn suspend(&mut self) -> Box<Suspension> {
+    fn suspend(&mut self, now: Timestamp) -> Box<Suspension> {
         drift::discard_decisions(&mut self.inbox, &mut self.deferred);
         if let Some(mark) = self.outputs.suspended() {
             self.deferred.add(mark, false);
         }
         let writes = self.deferred.take();
         self.replay.add(&writes.entries);
-        let (reason, until, waits) = (self.waits.reason(), self.waits.due(), self.waits.subjects());
-        Box::new(Suspension { reason, waits, until, keep: false, writes, note: None })
+        // When the time is up it is woken, and waits on without them.
+        let keeps_until = self.waits.keeps_until().filter(|until| *until > now);
+        let until = self.waits.due().into_iter().chain(keeps_until).min();
+        let (reason, waits) = (self.waits.reason(), self.waits.subjects());
+        Box::new(Suspension { reason, waits, until, keep: keeps_until.is_some(), writes, note: None })
     }
 
     /// The job is set aside, with what there is to say of that.

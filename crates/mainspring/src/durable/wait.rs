@@ -19,6 +19,7 @@ use mainspring_core::{Error, Result, bounds};
 use serde::de::DeserializeOwned;
 
 use super::dropped::OpFuture;
+use super::keep::{keeping, keeps_until};
 use super::key::side_key;
 use super::open_waits::OpenWait;
 use super::operation::{Op, OpKey, keyed, lazy, side_entry};
@@ -34,6 +35,7 @@ pub(crate) async fn wait_for_messages(
     subject: Option<(Subject, u32)>,
     due: Option<Timestamp>,
     fewer: bool,
+    keeps_until: Option<Timestamp>,
 ) -> Vec<Message> {
     let mut open_wait = OpenWaitGuard { session, at: None };
     let mut looked = None;
@@ -55,7 +57,7 @@ pub(crate) async fn wait_for_messages(
         }
         let own = context.waker().will_wake(&session.waker);
         let waker = (!own).then(|| context.waker().clone());
-        let wait = OpenWait { key: key.clone(), subject: subject.clone(), until: due, waker };
+        let wait = OpenWait { key: key.clone(), subject: subject.clone(), until: due, keeps_until, waker };
         session.state().waits.open(&mut open_wait.at, wait);
         Poll::Pending
     })
@@ -111,6 +113,11 @@ pub struct Sleep<'c> {
 struct SleepParts<'c> {
     op: Op<'c>,
     when: When,
+    keep: Option<Duration>,
+}
+
+impl Sleep<'_> {
+    keeping!(keep);
 }
 
 keyed!(Sleep<'c; >, op);
@@ -124,7 +131,8 @@ impl SleepParts<'_> {
             return session.replay(&op_key, written).await;
         }
         let due = due(&op_key, self.when).await?;
-        wait_for_messages(session, op_key.key(), None, Some(due), false).await;
+        let keep = keeps_until(session, op_key.key(), self.keep).await?;
+        wait_for_messages(session, op_key.key(), None, Some(due), false, keep).await;
         // It would come out the same way again: the time is recorded.
         session.defer(op_key.entry(EntryKind::Value, b"null".to_vec()), &[], false);
         Ok(())
@@ -146,6 +154,7 @@ struct SignalParts<'c> {
     name: Result<SignalName>,
     count: u32,
     timeout: Option<When>,
+    keep: Option<Duration>,
 }
 
 impl SignalParts<'_> {
@@ -163,12 +172,14 @@ impl SignalParts<'_> {
             None => None,
             Some(when) => Some(due(&op_key, when).await?),
         };
+        let keep = keeps_until(session, op_key.key(), self.keep).await?;
         let messages = wait_for_messages(
             session,
             op_key.key(),
             Some((Subject::Signal(name), self.count)),
             due,
             self.count > 1,
+            keep,
         )
         .await;
         let signals: Vec<(&str, &serde_json::value::RawValue)> =
@@ -270,6 +281,8 @@ macro_rules! signals {
             fn of(parts: SignalParts<'c>) -> Self {
                 $name { parts: Some(TypedWait { parts, value: PhantomData }), run: None }
             }
+
+            keeping!(parts.keep);
         }
 
         impl<'c, T: DeserializeOwned + Send + 'c> TypedWait<'c, T, $name<'c, ()>> {
@@ -371,7 +384,7 @@ impl Context {
     }
 
     fn sleep_for(&self, name: &str, when: When) -> Sleep<'_> {
-        Sleep { parts: Some(SleepParts { op: Op::new(self, name), when }), run: None }
+        Sleep { parts: Some(SleepParts { op: Op::new(self, name), when, keep: None }), run: None }
     }
 
     /// Waits for a signal that somebody sends to this job with [`Engine::signal`](crate::Engine::signal).
@@ -399,8 +412,13 @@ impl Context {
     #[expect(clippy::needless_pass_by_value, reason = "a constant or text: `&APPROVED` would be noise")]
     pub fn signal<T>(&self, name: impl SignalRef<T>) -> Signal<'_, T> {
         let name = name.name();
-        let parts =
-            SignalParts { op: Op::new(self, name), name: SignalName::new(name), count: 1, timeout: None };
+        let parts = SignalParts {
+            op: Op::new(self, name),
+            name: SignalName::new(name),
+            count: 1,
+            timeout: None,
+            keep: None,
+        };
         Signal::of(parts)
     }
 }

@@ -60,7 +60,9 @@ pub(crate) async fn flush_each(store: Arc<dyn Store>, jobs: Vec<New>) -> Result<
             fault::point!("engine.enqueued");
             Ok(receipts.into_iter().map(Ok).collect())
         }
-        Err(Error::TooLarge { .. } | Error::Invalid { .. }) if jobs.len() > 1 => {
+        Err(Error::TooLarge { .. } | Error::Invalid { .. } | Error::UnknownLimit { .. })
+            if jobs.len() > 1 =>
+        {
             let mut answers = Vec::with_capacity(jobs.len());
             for job in jobs.chunks(1) {
                 let answer = flush(&*store, job).await;

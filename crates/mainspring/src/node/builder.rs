@@ -32,6 +32,7 @@ use crate::engine::Engine;
 use crate::handler::Handlers;
 use crate::job::Job;
 use crate::layer::{Hooks, Layer};
+use crate::limit::NewLimit;
 use crate::schedule::NewSchedule;
 use crate::sync::AtomicBool;
 use crate::testing::Probe;
@@ -52,6 +53,7 @@ pub struct NodeBuilder {
     probe: Option<Arc<dyn Probe>>,
     needs: Vec<Need>,
     schedules: Vec<NewSchedule>,
+    limits: Vec<NewLimit>,
     queues: Vec<(QueueName, u32)>,
     labels: Vec<Label>,
     later: Vec<(Label, Timestamp)>,
@@ -86,6 +88,7 @@ impl NodeBuilder {
             states: States::default(),
             needs: Vec::new(),
             schedules: Vec::new(),
+            limits: Vec::new(),
             queues: Vec::new(),
             labels: Vec::new(),
             later: Vec::new(),
@@ -113,6 +116,7 @@ impl NodeBuilder {
         let added = self.handlers.add::<J, F, Fut, E>(handler);
         self.note(added);
         self.schedules.extend(J::schedule());
+        self.limits.extend(J::limit_seeds());
         self
     }
 
@@ -132,6 +136,13 @@ impl NodeBuilder {
     /// [`revision`](NewSchedule::revision) is higher than what code said before, and if no person has edited it.
     pub fn schedule(mut self, schedule: NewSchedule) -> Self {
         self.schedules.push(schedule);
+        self
+    }
+
+    /// Names a [limit](crate::limit): it is created when the node starts, if there is none of its name. One that is there is
+    /// changed if [`revision`](NewLimit::revision) is higher than what code said before, and if no person has edited it.
+    pub fn limit(mut self, limit: NewLimit) -> Self {
+        self.limits.push(limit);
         self
     }
 
@@ -310,9 +321,12 @@ impl NodeBuilder {
         let registration = self.registration()?;
         registration.check()?;
         let began = self.engine.seams().clock.monotonic();
-        let seeds = std::mem::take(&mut self.schedules);
+        let limits = std::mem::take(&mut self.limits);
+        let mut seeds = std::mem::take(&mut self.schedules);
+        let limits = limits.into_iter().chain(seeds.iter_mut().flat_map(NewSchedule::take_limits)).collect();
         let seeds = seeds.into_iter().map(NewSchedule::parts).collect::<Result<Vec<_>>>()?;
         let member = self.engine.store().register(registration.clone()).await?;
+        crate::limit::seed::plant(&self.engine, limits, &registration.version).await?;
         crate::schedule::seed::plant(&self.engine, seeds, &registration.version).await?;
         let lease = Arc::new(Lease::new(self.options.lease, began));
         let slot_table = Arc::new(SlotTable::new(&registration.queues, self.options.claim));

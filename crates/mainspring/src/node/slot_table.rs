@@ -10,7 +10,7 @@
 //! - A job that was claimed for a free slot starts before all that were claimed ahead. While it waits, its queue asks for no
 //!   more: the death of the node would count as its crash.
 //! - A queue that a claim found empty is not asked again until something says that it may have jobs. A claim may leave behind
-//!   jobs whose nodes were lost, because they are for free slots only. Then the next free slot says so.
+//!   jobs whose nodes were lost and jobs with limits, because they are for free slots only. Then the next free slot says so.
 //! - While a claim is on its way, a queue is asked for more only if its last claim came back full.
 //! - A queue whose slots are taken away takes in nothing more, and its entry is reused only when nothing of it is left: runners
 //!   name queues by the places of their entries.
@@ -335,7 +335,7 @@ impl SlotTable {
         }
         let QueueTable { queues, suspect, .. } = &mut *state;
         let mut came = vec![0_usize; queues.len()];
-        let mut lost = vec![false; queues.len()];
+        let mut for_free = vec![false; queues.len()];
         let mut refused = Vec::new();
         for work in works {
             // A store gives only what was asked for; a job of another queue would have no slot.
@@ -348,7 +348,9 @@ impl SlotTable {
             }
             came[number] += 1;
             // As far as a claim tells: its node was lost.
-            lost[number] |= !work.ahead && work.run.claim.number > 1;
+            for_free[number] |= !work.ahead && work.run.claim.number > 1;
+            // So are jobs with limits.
+            for_free[number] |= !work.run.info.options().limits.is_empty();
             queues[number].moved = true;
             if work.run.suspect {
                 *suspect = Some(work.run.info.id);
@@ -371,7 +373,7 @@ impl SlotTable {
                 queue.last_claim_full = came[number] >= asked;
                 queue.may_have_jobs |= queue.last_claim_full;
                 let ahead = plan.ahead.iter().any(|(name, _)| *name == queue.name);
-                queue.left_behind = lost[number] && ahead && !queue.last_claim_full;
+                queue.left_behind = for_free[number] && ahead && !queue.last_claim_full;
             }
             while queue.running < queue.slots {
                 let Some(work) = queue.waiting.pop_front() else { break };

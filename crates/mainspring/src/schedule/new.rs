@@ -10,8 +10,9 @@ use mainspring_core::schedule::{Definition, Missed, Overlap, Rule, Template, Tim
 use mainspring_core::time::{Span, Timestamp};
 use serde_json::Value;
 
-use crate::enqueue::encode;
+use crate::enqueue::{encode, in_order};
 use crate::job::{Job, JobOptions};
+use crate::limit::{LimitUse, NewLimit};
 
 /// A schedule that is named by code: for [`NodeBuilder::schedule`](crate::NodeBuilder::schedule) and
 /// [`Schedules::set`](super::Schedules::set). What is wrong with it is told there.
@@ -21,6 +22,8 @@ pub struct NewSchedule {
     name: String,
     revision: u32,
     definition: Result<Definition, Problem>,
+    /// What the type of its job says of limits.
+    limits: Vec<NewLimit>,
 }
 
 /// What is wrong, so that a schedule can be cloned.
@@ -35,12 +38,13 @@ impl NewSchedule {
             serde_json::from_slice(&input)
                 .map_err(|error| Error::Convert { what: "input", source: error.into() })
         });
-        NewSchedule::new(name, J::KIND, J::QUEUE, &J::options(), input)
+        let input = input.and_then(|input| Ok((input, job.limits()?)));
+        NewSchedule::new(name, J::KIND, J::QUEUE, &J::options(), input, J::limit_seeds())
     }
 
     /// A schedule whose job is known by its kind, with an input as JSON.
     pub fn json(name: impl Into<String>, kind: &str, input: Value) -> Self {
-        NewSchedule::new(name, kind, "default", &JobOptions::default(), Ok(input))
+        NewSchedule::new(name, kind, "default", &JobOptions::default(), Ok((input, Vec::new())), Vec::new())
     }
 
     fn new(
@@ -48,10 +52,12 @@ impl NewSchedule {
         kind: &str,
         queue: &str,
         defaults: &JobOptions,
-        input: Result<Value>,
+        input: Result<(Value, Vec<LimitUse>)>,
+        limits: Vec<NewLimit>,
     ) -> Self {
         let make = || -> Result<Definition> {
-            let mut options = Options::default();
+            let (input, uses) = input?;
+            let mut options = Options { limits: in_order(uses), ..Options::default() };
             if let Some(attempts) = defaults.max_attempts {
                 options.max_attempts = attempts;
             }
@@ -61,7 +67,7 @@ impl NewSchedule {
                 kind: Kind::new(kind)?,
                 queue: QueueName::new(queue)?,
                 priority: defaults.priority.map(Priority::new).transpose()?.unwrap_or_default(),
-                input: input?,
+                input,
                 deadline: None,
                 options,
             };
@@ -70,7 +76,7 @@ impl NewSchedule {
             Ok(Definition::new(rule, job))
         };
         let definition = make().map_err(|error| Problem(error.into()));
-        NewSchedule { name: name.into(), revision: 1, definition }
+        NewSchedule { name: name.into(), revision: 1, definition, limits }
     }
 
     fn change(mut self, change: impl FnOnce(&mut Definition) -> Result<()>) -> Self {
@@ -179,6 +185,11 @@ impl NewSchedule {
     pub fn revision(mut self, revision: u32) -> Self {
         self.revision = revision;
         self
+    }
+
+    /// What the type of its job says of limits: the store has to know them first.
+    pub(crate) fn take_limits(&mut self) -> Vec<NewLimit> {
+        std::mem::take(&mut self.limits)
     }
 
     /// Its name, what it does, and its revision.

@@ -86,7 +86,8 @@ impl<'a> Schedules<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::TooLarge`] for what is wrong with it.
-    pub async fn set(&self, schedule: NewSchedule) -> Result<Schedule> {
+    pub async fn set(&self, mut schedule: NewSchedule) -> Result<Schedule> {
+        crate::limit::seed::plant(self.engine, schedule.take_limits(), "application").await?;
         let (name, definition, _) = schedule.parts()?;
         self.define(name.as_str(), definition).await
     }

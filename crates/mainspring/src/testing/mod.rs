@@ -87,6 +87,7 @@ mod clock;
 mod error;
 mod expect;
 mod faults;
+mod limits;
 mod observed_store;
 mod probe;
 mod tasks;

@@ -15,6 +15,7 @@ mod contended;
 mod enqueue;
 mod faults;
 mod forks;
+mod limits;
 mod many_nodes;
 #[cfg(target_os = "linux")]
 mod memory_bound;
