@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::command::{
-    bench, completions, doctor, enqueue, job, jobs, man, migrate, queue, schedule, signal, watch, why, work,
+    bench, completions, doctor, enqueue, job, jobs, kind, limit, man, migrate, queue, schedule, signal,
+    watch, why, work,
 };
 use crate::dev;
 
@@ -62,6 +63,10 @@ pub(crate) enum Command {
     Why(why::Args),
     /// List, pause, resume, change and delete queues.
     Queue(queue::Args),
+    /// List limits, who holds them and who waits; change, pause and resume them.
+    Limit(limit::Args),
+    /// List and set how many jobs of a kind run at once.
+    Kind(kind::Args),
     /// List, define, pause and resume schedules, and run them by hand.
     Schedule(schedule::Args),
     /// List the nodes that run jobs.

@@ -3,6 +3,7 @@
 use mainspring_core::id::JobId;
 use mainspring_core::job::{NodeActivity, Reason, Record, Summary, Why};
 use mainspring_core::journal::{Message, MessageBody, Subject, Timeline, Value as Recorded, Wait, Written};
+use mainspring_core::limit::{KeyUse, Limit, LimitKey, Obstacle, Rate, Seed, Total, TotalUse};
 use mainspring_core::store::{ActivityReport, Description, LastClaim, Node, Queue, QueueActivity};
 use mainspring_core::time::{Span, Timestamp};
 use serde_json::{Value, json};
@@ -220,6 +221,62 @@ pub fn queue(queue: &Queue) -> Value {
     })
 }
 
+/// A limit with what it admits.
+pub fn limit(limit: &Limit) -> Value {
+    let rate = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    let code = |seed: &Seed| {
+        json!({
+            "revision": seed.revision,
+            "by": seed.by,
+            "max": seed.definition.max,
+            "rate": rate(seed.definition.rate),
+        })
+    };
+    json!({
+        "limit": limit.name,
+        "max": limit.definition.max,
+        "rate": rate(limit.definition.rate),
+        "paused": limit.paused,
+        "edited_by": limit.edited_by,
+        "code": limit.seed.as_ref().map(code),
+    })
+}
+
+/// A key of a limit with its counters.
+pub fn limit_key(key: &LimitKey) -> Value {
+    json!({
+        "limit": key.limit,
+        "key": key.key,
+        "in_use": key.in_use,
+        "max": key.max,
+        "paused": key.paused,
+        "next_free": time(key.next_free),
+    })
+}
+
+/// A key of a limit, with who holds it and who waits for it.
+pub fn key_use(uses: &KeyUse) -> Value {
+    let holders = uses
+        .holders
+        .iter()
+        .map(|holder| json!({ "job": holder.job.to_string(), "units": holder.units, "keeps": holder.keeps }));
+    let waiters: Vec<String> = uses.waiters.iter().map(ToString::to_string).collect();
+    let mut value = limit_key(&uses.key);
+    value["holders"] = holders.collect();
+    value["waiting"] = uses.waiting.into();
+    value["waiters"] = waiters.into();
+    value
+}
+
+/// How many jobs of a queue or a kind run, and how many may.
+pub fn total(total: &TotalUse) -> Value {
+    let (queue, kind) = match &total.total {
+        Total::Queue(queue) => (Some(queue), None),
+        Total::Kind(kind) => (None, Some(kind)),
+    };
+    json!({ "queue": queue, "kind": kind, "max_running": total.max, "running": total.in_use })
+}
+
 /// Returns the description of a store.
 pub fn store(store: &Description) -> Value {
     json!({
@@ -238,6 +295,7 @@ pub fn why(id: JobId, why: &Why) -> Value {
         Why::Running { since, .. } => value["since"] = time(*since),
         Why::NodeSilent { since, .. } => value["since"] = time(Some(*since)),
         Why::Scheduled { until, .. } | Why::Waiting { until, .. } => value["until"] = time(*until),
+        Why::Limited(Obstacle::Rate { until, .. }) => value["until"] = time(Some(*until)),
         Why::Foreign { last: Some((key, at)), .. } => {
             value["last"] = json!({ "key": key, "at": at.to_string() });
         }

@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// A label that a node must have to run the job; up to 16.
     #[arg(long)]
     label: Vec<String>,
+    /// A limit that it takes part in; up to 8. UNITS of it, 1 if not said, under KEY.
+    #[arg(long, value_name = "NAME[*UNITS][=KEY]")]
+    limit: Vec<String>,
     /// Text that travels with the job, unchanged; up to 16.
     #[arg(long, value_name = "NAME=VALUE")]
     header: Vec<String>,
@@ -119,6 +122,9 @@ macro_rules! with_options {
         for label in &$args.label {
             builder = builder.label(label);
         }
+        for (name, units, key) in $args.limits()? {
+            builder = builder.limit(name).units(units).key(key);
+        }
         for (name, value) in $args.headers()? {
             builder = builder.header(name, value);
         }
@@ -137,6 +143,10 @@ impl Args {
         }
         let input = self.value()?;
         let stage = Engine::open("memory:").await?;
+        // Whether the store knows it will turn out there.
+        for (name, ..) in self.limits()? {
+            stage.limits().set(name).no_max().await?;
+        }
         self.builder(&stage, &input)?.await?;
         Ok(input)
     }
@@ -156,11 +166,28 @@ impl Args {
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn texts(&self) -> anyhow::Result<()> {
         self.headers()?;
+        self.limits()?;
         self.key()?;
         if self.input_file.is_none() && self.input.as_deref() != Some("-") {
             self.value()?;
         }
         Ok(())
+    }
+
+    /// Names, units and keys of limits.
+    fn limits(&self) -> Result<Vec<(&str, u16, &str)>, Refused> {
+        fn read(text: &str) -> Option<(&str, u16, &str)> {
+            let (name, key) = text.split_once('=').unwrap_or((text, ""));
+            match name.split_once('*') {
+                None => Some((name, 1, key)),
+                Some((name, units)) => Some((name, units.parse().ok()?, key)),
+            }
+        }
+        let refused = |text: &String| {
+            let hint = "write it as `--limit gpu`, `--limit gpu*4` or `--limit tenant=acme`";
+            Refused::usage(format!("`{text}` is not a limit"), hint)
+        };
+        self.limit.iter().map(|text| read(text).ok_or_else(|| refused(text))).collect()
     }
 
     fn headers(&self) -> Result<Vec<(&str, &str)>, Refused> {

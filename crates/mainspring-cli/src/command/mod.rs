@@ -8,6 +8,8 @@ pub(crate) mod filter;
 mod fork;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod kind;
+pub(crate) mod limit;
 pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod nodes;
@@ -80,6 +82,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Signal(args) => signal::run(&args, &input, &engine, out).await,
         Command::Why(args) => why::run(&args, &engine, out).await,
         Command::Queue(args) => queue::run(args, &engine, out).await,
+        Command::Limit(args) => limit::run(args, &engine, out).await,
+        Command::Kind(args) => kind::run(args, &engine, out).await,
         Command::Schedule(args) => schedule::run(args, &engine, out).await,
         Command::Nodes => nodes::run(&engine, out).await,
         Command::Watch(args) => watch::run(&args, &engine, out).await,

@@ -2,11 +2,14 @@
 
 use clap::Subcommand;
 use mainspring::admin::{Counts, Queue, QueueChange};
+use mainspring::limit::{Total, TotalUse};
 use mainspring::name::QueueName;
 use mainspring::time::Span;
 use mainspring::{Backoff, Engine, State};
 use serde_json::{Value, json};
 
+use super::limit::{Setting, optional};
+use super::schedule::user;
 use crate::output::Out;
 use crate::report::Refused;
 use crate::text;
@@ -62,6 +65,12 @@ struct Set {
     /// How long the store keeps failed and cancelled jobs.
     #[arg(long, value_name = "SPAN")]
     retain_failed: Option<Span>,
+    /// How many jobs of the queue run at once, over all nodes; `none` for as many as there are slots.
+    #[arg(long, value_name = "N|none", value_parser = optional::<u32>)]
+    max_running: Option<Setting<u32>>,
+    /// Who makes the change: the audit remembers it. The user of the operating system if not set.
+    #[arg(long = "as", value_name = "NAME")]
+    who: Option<String>,
 }
 
 pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result<()> {
@@ -76,10 +85,19 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         Action::Set(set) => {
             let change = set.change()?;
             change.check()?;
-            (queues.change(set.queue.known(engine).await?, change).await?, "set")
+            let name = set.queue.known(engine).await?;
+            let queue = queues.change(name, change).await?;
+            if let Some(Setting(max)) = set.max_running {
+                let who = set.who.clone().unwrap_or_else(user);
+                engine.queues().by(who).set_max_running(name, max).await?;
+            }
+            (queue, "set")
         }
     };
-    out.either(|| shape::queue(&queue), || format!("queue {}: {what}{}", queue.name, settings(&queue)))?;
+    let totals = engine.limits().totals().await?;
+    let max = max_running(&totals, &queue);
+    let line = || format!("queue {}: {what}{}", queue.name, settings(&queue, max));
+    out.either(|| with_max_running(&queue, &totals), line)?;
     Ok(())
 }
 
@@ -139,8 +157,10 @@ impl Set {
             Some("default") => Some(None),
             Some(text) => Some(Some(text.parse::<Backoff>()?)),
         };
-        if backoff.is_none() && self.retain_succeeded.is_none() && self.retain_failed.is_none() {
-            let hint = "name at least one of --backoff, --retain-succeeded and --retain-failed";
+        let kept = self.retain_succeeded.or(self.retain_failed);
+        if backoff.is_none() && kept.is_none() && self.max_running.is_none() {
+            let hint =
+                "name at least one of --backoff, --retain-succeeded, --retain-failed and --max-running";
             return Err(Refused::usage("no setting is named", hint).into());
         }
         Ok(QueueChange {
@@ -152,11 +172,24 @@ impl Set {
     }
 }
 
-fn settings(queue: &Queue) -> String {
+/// How many jobs of a queue may run at once, if that is bounded.
+fn max_running(totals: &[TotalUse], queue: &Queue) -> Option<u32> {
+    let of = |total: &&TotalUse| matches!(&total.total, Total::Queue(name) if *name == queue.name);
+    totals.iter().find(of).map(|total| total.max)
+}
+
+fn with_max_running(queue: &Queue, totals: &[TotalUse]) -> Value {
+    let mut value = shape::queue(queue);
+    value["max_running"] = max_running(totals, queue).into();
+    value
+}
+
+fn settings(queue: &Queue, max: Option<u32>) -> String {
+    let most = max.map(|max| format!(", runs at most {max} jobs at once")).unwrap_or_default();
     let retention = &queue.settings.retention;
     let backoff = queue.settings.backoff.map_or_else(|| "default".to_owned(), |backoff| backoff.to_string());
     format!(
-        "\n  backoff {backoff}, keeps succeeded jobs for {} and failed ones for {}",
+        "\n  backoff {backoff}, keeps succeeded jobs for {} and failed ones for {}{most}",
         text::span(retention.succeeded),
         text::span(retention.failed)
     )
@@ -175,9 +208,9 @@ const COLUMNS: [State; 7] = [
 
 async fn list(engine: &Engine, out: Out) -> anyhow::Result<()> {
     let queues = engine.queues().list().await?;
-    let counts = engine.jobs().counts().await?;
+    let (counts, totals) = (engine.jobs().counts().await?, engine.limits().totals().await?);
     if out.is_json() {
-        let queues: Vec<Value> = queues.iter().map(|queue| with_counts(queue, &counts)).collect();
+        let queues: Vec<Value> = queues.iter().map(|queue| with_counts(queue, &counts, &totals)).collect();
         out.value(&json!({ "queues": queues }))?;
         return Ok(());
     }
@@ -188,17 +221,28 @@ async fn list(engine: &Engine, out: Out) -> anyhow::Result<()> {
     let rows = queues.iter().map(|queue| {
         let paused = if queue.settings.paused { "paused" } else { "open" };
         let mut row = vec![queue.name.to_string(), paused.to_owned()];
+        row.push(max_running(&totals, queue).map_or_else(|| "-".to_owned(), |max| max.to_string()));
         row.extend(COLUMNS.iter().map(|state| counts.of(&queue.name, *state).to_string()));
         row
     });
-    let headers =
-        ["QUEUE", "", "READY", "SCHEDULED", "RUNNING", "SUSPENDED", "SUCCEEDED", "FAILED", "CANCELLED"];
+    let headers = [
+        "QUEUE",
+        "",
+        "MAX",
+        "READY",
+        "SCHEDULED",
+        "RUNNING",
+        "SUSPENDED",
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+    ];
     out.line(out.table(&headers, &rows.collect::<Vec<_>>()))?;
     Ok(())
 }
 
-fn with_counts(queue: &Queue, counts: &Counts) -> Value {
-    let mut value = shape::queue(queue);
+fn with_counts(queue: &Queue, counts: &Counts, totals: &[TotalUse]) -> Value {
+    let mut value = with_max_running(queue, totals);
     let states: serde_json::Map<String, Value> = State::ALL
         .iter()
         .map(|state| (state.as_str().to_owned(), counts.of(&queue.name, *state).into()))

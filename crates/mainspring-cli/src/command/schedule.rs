@@ -202,7 +202,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
 const LIST: &str = "`mainspring schedule list` shows the schedules";
 
 /// The user of the operating system.
-fn user() -> String {
+pub(super) fn user() -> String {
     let named = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(|| "command line".to_owned())
 }

@@ -57,9 +57,10 @@ async fn webhook(ctx: Context, job: Webhook) -> mainspring::HandlerResult<u16> {
     Ok(ctx.attempt())
 }
 
-/// Takes several seconds and says how far it has come. Kill the worker while it runs, and it comes back.
+/// Takes several seconds and says how far it has come. Kill the worker while it runs, and it comes back. There is one printer, so
+/// one report runs at a time, on however many workers: `mainspring limit show demo.printer`.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "demo.report", result = String)]
+#[job(kind = "demo.report", result = String, limit("demo.printer", max = 1))]
 pub(crate) struct Report {
     pub(crate) month: String,
     pub(crate) pages: u64,
