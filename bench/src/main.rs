@@ -11,6 +11,7 @@ mod bare_commits;
 mod bare_node;
 mod comparison;
 mod database;
+mod limits;
 mod peers;
 mod postgres;
 mod program;
@@ -35,6 +36,8 @@ enum Bench {
     Queue(queue::Options),
     /// Durable operations: steps, waits, wakes, and what it costs to wait.
     Steps(steps::Options),
+    /// Limits: what a job with a limit costs beside plain ones, and how soon the next one is let in.
+    Limits(limits::Options),
     /// What `queue --peers` asks of us, as it asks others.
     #[command(hide = true)]
     Ours { args: Vec<String> },
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Queue(options) => queue::run(&options),
         Bench::Steps(options) => steps::run(&options),
+        Bench::Limits(options) => limits::run(&options),
         Bench::Ours { args } => comparison::ours::run(&args).map_err(anyhow::Error::from_boxed),
     }
 }
