@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// A label that a node must have to run the job; up to 16.
     #[arg(long)]
     label: Vec<String>,
-    /// A limit that it takes part in; up to 8. UNITS of it, 1 if not said, under KEY.
+    /// A limit that the job takes part in; up to 8. It takes UNITS, 1 by default, under KEY.
     #[arg(long, value_name = "NAME[*UNITS][=KEY]")]
     limit: Vec<String>,
     /// Text that travels with the job, unchanged; up to 16.
