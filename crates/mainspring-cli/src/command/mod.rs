@@ -60,6 +60,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         // What is wrong with these is told before a store is created for them.
         Command::Enqueue(args) => (Open::Create, args.rehearse().await?),
+        Command::Schedule(args) if args.rehearse().await? => (Open::Create, Value::Null),
         Command::Signal(args) => (Open::Existing, args.rehearse()?),
         Command::Dev(_) => {
             dev::check(&args.store)?;

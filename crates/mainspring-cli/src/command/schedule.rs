@@ -1,10 +1,10 @@
 //! `schedule`: see schedules, define, pause and resume them, run them by hand.
 
 use clap::Subcommand;
-use mainspring::Engine;
 use mainspring::admin::Node;
 use mainspring::schedule::{Definition, Missed, NewSchedule, Overlap, Schedule};
 use mainspring::time::{Span, Timestamp};
+use mainspring::{Engine, Error};
 use serde_json::{Value, json};
 
 use crate::output::Out;
@@ -20,6 +20,17 @@ pub(crate) struct Args {
     /// Who makes the change, for the audit. By default the user of the operating system.
     #[arg(long = "as", value_name = "NAME", global = true)]
     who: Option<String>,
+}
+
+impl Args {
+    /// Whether it sets a schedule, which it tries on a store in memory first: what is wrong with it is told before a store is
+    /// created for it.
+    pub(crate) async fn rehearse(&self) -> anyhow::Result<bool> {
+        let Action::Set(set) = &self.action else { return Ok(false) };
+        let stage = Engine::open("memory:").await?;
+        stage.schedules().set(set.schedule(&stage)?).await?;
+        Ok(true)
+    }
 }
 
 /// What can be done with schedules.
@@ -182,7 +193,7 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
         }
         Action::Delete { name } => {
             if !schedules().delete(&name).await? {
-                return Err(Refused::usage(format!("there is no schedule `{name}`"), LIST).into());
+                return Err(Error::NoSchedule(name.parse()?).into());
             }
             let shape = || json!({ "schedule": name, "deleted": true });
             out.either(shape, || format!("schedule {name}: deleted"))?;
@@ -198,8 +209,6 @@ pub(crate) async fn run(args: Args, engine: &Engine, out: Out) -> anyhow::Result
     out.either(|| shape(&schedule, &[]), line)?;
     Ok(())
 }
-
-const LIST: &str = "`mainspring schedule list` shows the schedules";
 
 /// The user of the operating system.
 pub(super) fn user() -> String {

@@ -57,8 +57,17 @@ fn a_schedule_lives_on_the_command_line() {
     assert_eq!(verbs, ["backfill", "resume", "run", "run", "pause", "set"].map(|verb| json!(verb)));
     assert_eq!(shown["audit"][5]["who"], "ann");
     place.run(&["schedule", "delete", "nightly"]).ok();
-    place.run(&["schedule", "delete", "nightly"]).refused(2);
+    place.run(&["schedule", "delete", "nightly"]).refused(3);
     place.run(&["schedule", "show", "nightly"]).refused(3);
+}
+
+#[test]
+fn the_first_schedule_makes_the_store_and_a_bad_one_does_not() {
+    let place = Place::new();
+    place.run(&["schedule", "set", "s", "noop", "--at", "0 25 * * *"]).refused(2);
+    place.run(&["schedule", "list"]).refused(4);
+    place.run(&["schedule", "set", "s", "noop", "--at", "@daily"]).ok();
+    assert!(place.run(&["schedule", "list"]).ok().contains("noop"));
 }
 
 #[test]
