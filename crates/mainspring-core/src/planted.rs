@@ -90,11 +90,25 @@ pub enum Defect {
     MissedIgnored,
     /// A schedule that is resumed fires for the time in which it was paused.
     ResumeCatchesUp,
+    /// A suspension keeps the units of its job's limits although nobody has asked for that.
+    LimitKeptOnSuspend,
+    /// A rescue keeps the units of the limits of the jobs that it returns.
+    LimitKeptOnRescue,
+    /// The end of a job gives its units of limits back twice.
+    LimitGivenTwice,
+    /// Room at a limit key that a claim leaves is not passed on to the groups that wait there.
+    RoomNotPassedOn,
+    /// A group that has given a job loses its turn, although more of its jobs wait.
+    TurnDropped,
+    /// Time that lets a group in at a limit key fills its bucket of tokens again.
+    TokensTwice,
+    /// A total that is introduced does not count the jobs that run already.
+    TotalUncounted,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 41] = [
+    pub const ALL: [Defect; 48] = [
         Defect::ClaimIgnored,
         Defect::NodeIgnored,
         Defect::RescueUnchecked,
@@ -136,6 +150,13 @@ impl Defect {
         Defect::FireTorn,
         Defect::MissedIgnored,
         Defect::ResumeCatchesUp,
+        Defect::LimitKeptOnSuspend,
+        Defect::LimitKeptOnRescue,
+        Defect::LimitGivenTwice,
+        Defect::RoomNotPassedOn,
+        Defect::TurnDropped,
+        Defect::TokensTwice,
+        Defect::TotalUncounted,
     ];
 }
 

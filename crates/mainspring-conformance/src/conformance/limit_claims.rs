@@ -7,7 +7,9 @@ use mainspring_core::limit::Change;
 use mainspring_core::store::{ClaimRequest, Filter, Line, QueueChange};
 
 use super::limit_calls::{take, take_key};
-use crate::harness::{Harness, SECOND, claimed_ids, kind, label, plain, priority, queue, retry, succeed};
+use crate::harness::{
+    Harness, SECOND, cancel, claimed_ids, kind, label, plain, priority, queue, retry, succeed,
+};
 
 /// A limited job that waits is ready, in listings, counts and lines.
 pub async fn limited_job_is_ready(h: &Harness) {
@@ -145,6 +147,30 @@ pub async fn job_blocked_at_one_key_holds_up_nobody_at_another(h: &Harness) {
     assert_eq!(h.run_all(node).await, waiting);
     h.end(node, of(blocker), succeed()).await;
     assert_eq!(h.run_all(node).await.len(), 3);
+}
+
+/// Room that was passed on to a job which lacks room at another key by now is used by the same claim.
+pub async fn room_that_a_blocked_job_leaves_is_used_at_once(h: &Harness) {
+    h.max("l", 1).await;
+    h.max("m", 1).await;
+    h.put_limited(&[take("m")]).await;
+    let node = h.node().await;
+    let holder = h.claim_one(node).await;
+    let both = h.put_limited(&[take("l"), take("m")]).await;
+    h.assert_full(node).await;
+    let one = h.put_limited(&[take("m")]).await;
+    h.assert_full(node).await;
+    let other = h.put_limited(&[take("l")]).await;
+    let claim = h.claim_one(node).await;
+    assert_eq!(claim.id, other);
+    h.end(node, holder, succeed()).await;
+    assert_eq!(claimed_ids(&h.claim(node, 10).await), [one]);
+    h.end(node, claim, succeed()).await;
+    h.assert_full(node).await;
+    h.apply(one, cancel("no")).await;
+    h.lose(node).await;
+    let node = h.node().await;
+    assert_eq!(h.run_all(node).await, [both]);
 }
 
 /// Every group that waits at a key has its turn in the end, however many there are.

@@ -28,6 +28,7 @@ macro_rules! limit_conformance_tests {
                 job_that_takes_more_than_the_maximum_waits,
                 several_limits_are_taken_together,
                 job_blocked_at_one_key_holds_up_nobody_at_another,
+                room_that_a_blocked_job_leaves_is_used_at_once,
                 every_group_at_a_key_has_its_turn,
                 group_keeps_its_order,
                 urgent_group_comes_first,

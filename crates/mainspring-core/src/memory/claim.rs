@@ -27,6 +27,16 @@ impl Model {
             return self.batch(&held, now);
         }
         let mut choice = self.choice(request, now);
+        let mut seen = BTreeSet::new();
+        let mut keys = BTreeSet::new();
+        // A group that is blocked leaves room for others, which must not wait for the next claim.
+        while choice.leaves_a_queue_without(&mut seen) {
+            self.keep_blocks(&choice);
+            keys.extend(self.touched.iter().cloned());
+            self.pass_on(now);
+            choice = self.choice(request, now);
+        }
+        self.touched.extend(keys);
         let rows = std::mem::take(&mut choice.rows);
         let batch = self.give(&rows, request, now);
         self.keep_visits(choice);
@@ -49,11 +59,15 @@ impl Model {
             }
             let open = self.open_lines(request.node, queue, now);
             let limited = !self.totals.is_empty() || open.iter().any(|line| self.groups.has(*line));
+            let before = choice.rows.len();
             if limited {
                 self.choose_limited(&open, request, (queue, *limit), now, &mut choice);
             } else {
                 let rows = self.choose(open, request, queue, *limit, &mut choice.suspects);
                 choice.rows.extend(rows);
+            }
+            if choice.rows.len() == before && *limit > 0 {
+                choice.without_jobs = true;
             }
         }
         choice

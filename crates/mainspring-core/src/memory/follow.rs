@@ -17,6 +17,9 @@ use super::limited::Choice;
 use super::model::{LineNo, Model};
 use super::place::Place;
 
+/// Jobs of a line whose order is told: those with the same limits, and apart those of a class that is bounded.
+type Bucket = (Vec<LimitUse>, Option<Class>);
+
 /// Where a ready job stands in the order of claims, as far as stores must agree.
 type Standing = (usize, Level, Timestamp);
 
@@ -118,8 +121,7 @@ impl Model {
 
     /// Whether these jobs are the first of their class among the plain jobs of their line, or in their group.
     fn are_first(&self, line: LineNo, rows: &BTreeSet<Row>) -> bool {
-        let mut waiting: BTreeMap<(Vec<LimitUse>, Option<Class>), Vec<(Level, Timestamp, bool)>> =
-            BTreeMap::new();
+        let mut waiting: BTreeMap<Bucket, Vec<(Level, Timestamp, bool)>> = BTreeMap::new();
         for (row, job) in self.jobs.iter().filter(|(_, job)| job.line == line) {
             let Place::Ready { class, since } = job.place else { continue };
             // How many of these a claim gives is bounded apart.

@@ -14,6 +14,7 @@ use std::ops::Bound;
 use crate::id::{JobId, Row};
 use crate::limit::{self, Closed, LimitUse, Total};
 use crate::name::QueueName;
+use crate::planted::{self, Defect};
 use crate::store::{ClaimRequest, Class, Level};
 use crate::time::Timestamp;
 
@@ -64,6 +65,8 @@ pub(super) struct Groups {
 pub(super) struct Choice {
     /// The jobs, in order.
     pub(super) rows: Vec<Row>,
+    /// Whether a queue gives none, although it was asked.
+    pub(super) without_jobs: bool,
     /// How many suspects may still be chosen.
     pub(super) suspects: usize,
     /// Units that the chosen jobs take.
@@ -90,6 +93,13 @@ enum Visit {
 impl Choice {
     pub(super) fn new(suspects: usize) -> Self {
         Choice { suspects, ..Choice::default() }
+    }
+
+    /// Whether a queue gives none, and groups were met without room that were not met before.
+    pub(super) fn leaves_a_queue_without(&self, seen: &mut BTreeSet<GroupNo>) -> bool {
+        let blocked = self.visits.iter().filter(|(_, visit)| matches!(visit, Visit::Blocked(_)));
+        let new = blocked.filter(|(no, _)| seen.insert(*no)).count();
+        self.without_jobs && new > 0
     }
 
     /// Counts the units of a job that is chosen.
@@ -141,6 +151,19 @@ impl Groups {
         };
         let &(found, level, no, group) = self.turns.range((from, Bound::Unbounded)).next()?;
         (found == line).then_some((level, no, group))
+    }
+
+    /// Who has a turn, in order, and where the others wait.
+    pub(super) fn shown(&self) -> String {
+        let mut entries: Vec<_> = self.by_no.values().collect();
+        entries.sort_by_key(|group| match group.entry {
+            Entry::Turn { no, .. } | Entry::Blocked { no, .. } => no,
+        });
+        let shown = entries.iter().map(|group| match &group.entry {
+            Entry::Turn { level, .. } => format!("{:?} {:?} {level:?}", group.line, group.uses),
+            Entry::Blocked { key, .. } => format!("{:?} {:?} at {key:?}", group.line, group.uses),
+        });
+        shown.collect::<Vec<_>>().join("; ")
     }
 
     /// Whether a line has limited jobs.
@@ -379,13 +402,29 @@ impl Model {
         room
     }
 
+    /// Blocks the groups that a claim has met without room, before it takes anything.
+    pub(super) fn keep_blocks(&mut self, choice: &Choice) {
+        for (no, visit) in &choice.visits {
+            let Visit::Blocked(at) = visit else { continue };
+            let Some(group) = self.groups.by_no.get(no) else { continue };
+            let keys: Vec<KeyId> = group.uses.iter().map(key_of).collect();
+            if !planted::is(Defect::RoomNotPassedOn) {
+                self.touched.extend(keys);
+            }
+            self.block(*no, at);
+        }
+    }
+
     /// Keeps what a claim has seen of groups, once its jobs have left them.
     pub(super) fn keep_visits(&mut self, choice: Choice) {
         for (no, visit) in choice.visits {
             let Some(group) = self.groups.by_no.get(&no) else { continue };
             let keys: Vec<KeyId> = group.uses.iter().map(key_of).collect();
-            self.touched.extend(keys);
+            if !planted::is(Defect::RoomNotPassedOn) {
+                self.touched.extend(keys);
+            }
             match visit {
+                Visit::Gave if planted::is(Defect::TurnDropped) => self.clear_entry(no),
                 Visit::Gave => self.give_turn(no),
                 Visit::Skipped => {}
                 Visit::Blocked(at) => self.block(no, &at),
@@ -505,6 +544,11 @@ impl Model {
     pub(super) fn promote_keys(&mut self, limit: usize, now: Timestamp) {
         let due = self.dues.iter().take_while(|(at, _)| *at <= now).take(limit);
         let keys: Vec<KeyId> = due.map(|(_, key)| key.clone()).collect();
+        if planted::is(Defect::TokensTwice) {
+            for key in &keys {
+                self.keys_of_limits.entry(key.clone()).and_modify(|state| state.next_free = None);
+            }
+        }
         self.touched.extend(keys);
         self.pass_on(now);
     }

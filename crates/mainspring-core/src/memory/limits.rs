@@ -12,6 +12,7 @@ use crate::limit::{
     Obstacle, Total, TotalUse,
 };
 use crate::name::LimitName;
+use crate::planted::{self, Defect};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
@@ -270,7 +271,7 @@ impl Model {
         match max {
             None => drop(self.totals.remove(total)),
             Some(max) => {
-                let in_use = self.count_running(total);
+                let in_use = if planted::is(Defect::TotalUncounted) { 0 } else { self.count_running(total) };
                 self.totals.insert(total.clone(), TotalState { max, in_use });
             }
         }

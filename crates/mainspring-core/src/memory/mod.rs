@@ -101,6 +101,13 @@ impl Memory {
         self.call(move |model, now| model.follow(&request, &claimed, now))
     }
 
+    /// Which groups of limited jobs have a turn, in order, and where the others wait, as text. For tests that tell states apart: no
+    /// call of the store shows it.
+    #[must_use]
+    pub fn groups(&self) -> String {
+        lock(&self.shared.model).groups.shown()
+    }
+
     /// Makes a job unreadable, as damage to its row would, or readable again. For tests of what becomes of such a job.
     pub fn damage(&self, id: JobId, why: Option<&str>) {
         let mut model = lock(&self.shared.model);

@@ -10,6 +10,7 @@ use crate::id::{Claim, ClaimBatchNo, JobId, NodeId, NodeNo, Row};
 use crate::job::{ErrorEntry, Input, New, Options, Priority, Progress, State, Status, transition};
 use crate::limit::{Limit, Total};
 use crate::name::{Kind, Label, LimitName, QueueName, ScheduleName};
+use crate::planted::{self, Defect};
 use crate::schedule::Schedule;
 use crate::store::{ActivityReport, Class, Counts, Hint, Level, NodeState, Registration, Settings};
 use crate::time::Timestamp;
@@ -276,7 +277,13 @@ impl Model {
             Place::Done { .. } if claimed || kept => {
                 self.job_mut(row)?.keeps = false;
                 self.give_back(&uses);
+                if planted::is(Defect::LimitGivenTwice) {
+                    self.give_back(&uses);
+                }
             }
+            Place::Suspended { .. } if claimed && planted::is(Defect::LimitKeptOnSuspend) => {}
+            Place::Ready { class: Class::Lost | Class::Suspect, .. }
+                if claimed && planted::is(Defect::LimitKeptOnRescue) => {}
             Place::Suspended { .. } if claimed && kept => {}
             _ if claimed => self.give_back(&uses),
             _ => {}

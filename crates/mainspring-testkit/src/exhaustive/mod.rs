@@ -21,6 +21,7 @@
 //! - The search ends by itself: what is not bounded by the claims of a job comes back to states already seen.
 
 mod call;
+mod limits;
 mod probe;
 mod rules;
 mod search;
@@ -36,6 +37,7 @@ mod view;
 use std::fmt;
 
 use call::End;
+pub use limits::run_limits;
 use step::Scope;
 pub use suspension::run_suspension;
 

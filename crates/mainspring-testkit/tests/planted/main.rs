@@ -7,6 +7,7 @@
 //! Built with the feature `planted` alone; see `mainspring_core::planted`.
 #![cfg(feature = "planted")]
 
+mod limits;
 mod simulated;
 mod suspension;
 mod torture;

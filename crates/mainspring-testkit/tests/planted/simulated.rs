@@ -7,6 +7,17 @@ use mainspring_testkit::sim::{self, Kind};
 /// chance miss what the simulator still looks for, whatever else changes in it.
 const SEEDS: u64 = 400;
 
+/// Those that the exhaustive model of limits and the conformance suite find; see `limits.rs`.
+const OF_LIMITS: [Defect; 7] = [
+    Defect::LimitKeptOnSuspend,
+    Defect::LimitKeptOnRescue,
+    Defect::LimitGivenTwice,
+    Defect::RoomNotPassedOn,
+    Defect::TurnDropped,
+    Defect::TokensTwice,
+    Defect::TotalUncounted,
+];
+
 /// Runs seeds until a promise is broken, and tells how.
 #[expect(clippy::print_stdout, reason = "the story of a bug that was found is worth reading")]
 fn caught(defect: Defect) {
@@ -33,7 +44,8 @@ macro_rules! caught {
         #[test]
         fn every_defect_has_its_test() {
             let tested = [$(Defect::$defect),+];
-            assert!(Defect::ALL.iter().all(|defect| tested.contains(defect)));
+            let missing = Defect::ALL.iter().filter(|defect| !tested.contains(defect) && !OF_LIMITS.contains(defect));
+            assert_eq!(missing.collect::<Vec<_>>(), Vec::<&Defect>::new());
         }
     };
 }

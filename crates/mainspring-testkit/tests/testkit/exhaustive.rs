@@ -32,3 +32,11 @@ fn a_signal_a_cancellation_and_a_suspension_always_meet() {
     println!("{report}");
     assert_sound(&report, MET);
 }
+
+/// Whatever happens to limited jobs, counters are the sums of claims, nobody is let in beyond a maximum, and all come to their end.
+#[test]
+fn limits_hold_in_every_state() {
+    let report = exhaustive::run_limits();
+    assert!(report.violations.is_empty(), "{report}");
+    assert!(report.states > 5_000, "the search has become blind: {report}");
+}
