@@ -109,14 +109,14 @@ impl Model {
         if taken.iter().any(|(line, rows)| !self.are_first(*line, rows)) {
             return Some("not the first of its line or group");
         }
-        let idle = request
+        let mut idle = request
             .queues
             .iter()
             .enumerate()
             .filter(|(at, (_, limit))| *limit > 0 && !of_queue.contains_key(at));
         let could =
             |(_, (queue, _)): (usize, &(QueueName, usize))| self.could_give(request, queue, &choice, now);
-        idle.map(could).any(|could| could).then_some("a queue that could give a job gives none")
+        idle.any(could).then_some("a queue that could give a job gives none")
     }
 
     /// Whether these jobs are the first of their class among the plain jobs of their line, or in their group.
