@@ -26,6 +26,10 @@ struct Bank {
 }
 
 impl Bank {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an example waits and reads the clock as an application does"
+    )]
     async fn pay(&self, cents: u64) -> u64 {
         let calls = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(calls, Ordering::SeqCst);
@@ -44,6 +48,7 @@ async fn node(engine: &Engine, bank: &Bank) -> Result<Node, mainspring::Error> {
     engine.node().state(bank.clone()).needs::<Bank>().handle(pay).queue("default", 20).start().await
 }
 
+#[expect(clippy::disallowed_methods, reason = "an example waits and reads the clock as an application does")]
 #[tokio::main]
 async fn main() -> Result<(), mainspring::Error> {
     let engine = Engine::open("sqlite:bank.db").await?;

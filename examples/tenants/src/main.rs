@@ -33,6 +33,7 @@ impl Screen {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "an example waits as an application does")]
 async fn render(ctx: Context, job: Render) -> mainspring::HandlerResult<()> {
     let screen = ctx.state::<Screen>()?;
     screen.change(&job.tenant, |(now, most)| {

@@ -41,7 +41,10 @@ fn damage(location: &StoreLocation, sql: &str) {
     }
 }
 
-fn is_found_and_holds_up_no_other(open: fn(&Arc<dyn Clock>) -> (Arc<dyn Store>, StoreLocation)) {
+/// Makes a store on a clock.
+type Open = fn(&Arc<dyn Clock>) -> (Arc<dyn Store>, StoreLocation);
+
+fn is_found_and_holds_up_no_other(open: Open) {
     let clock = ManualClock::new();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let (store, location) = open(&shared);
