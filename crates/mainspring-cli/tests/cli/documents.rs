@@ -71,7 +71,11 @@ fn json_of_jobs_is_as_documented() {
         "a=b",
         "--deadline",
         "1h",
+        "--limit",
+        "gpu*2=a",
     ];
+    place.run(&["migrate"]).ok();
+    place.run(&["limit", "set", "gpu", "--create", "--max", "2"]).ok();
     let rich = place.enqueue(&[&["noop", "{}"], &options[..]].concat());
     as_documented(&place.json(&["enqueue", "noop"]), &["Enqueued"]);
     let list = place.json(&["jobs"]);
@@ -117,6 +121,14 @@ fn json_of_stores_is_as_documented() {
     as_documented(&place.json(&["schedule", "set", "s", "noop", "--at", "@daily"]), &["A schedule"]);
     as_documented(&place.json(&["schedule", "pause", "s", "--note", "why"]), &["A schedule"]);
     as_documented(&place.json(&["schedule", "show", "s"]), &["A schedule"]);
+    as_documented(&place.json(&["limit", "set", "gpu", "--create", "--max", "1"]), &["A limit"]);
+    as_documented(&place.json(&["limit", "set", "gpu", "a", "--max", "2"]), &["A limit key"]);
+    as_documented(&place.json(&["limit", "show", "gpu"]), &["A limit"]);
+    as_documented(&place.json(&["limit", "show", "gpu", "a"]), &["A limit key"]);
+    place.run(&["queue", "set", "default", "--max-running", "9"]).ok();
+    let listed = place.json(&["limit", "list"]);
+    as_documented(&listed["limits"][0], &["A limit"]);
+    as_documented(&listed["totals"][0], &["A total"]);
     let doctor = place.json(&["doctor"]);
     as_documented(&doctor, &["Doctor"]);
     as_documented(&doctor["store"], &["A store"]);

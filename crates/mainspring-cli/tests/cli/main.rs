@@ -1,11 +1,13 @@
 //! The binary, run as a user runs it: real processes, real files.
 
+mod cluster;
 mod commands;
 mod damage;
 mod dev;
 mod documents;
 mod everyday;
 mod exec;
+mod limits;
 mod pools;
 mod postgres;
 mod refusals;
