@@ -57,7 +57,7 @@ fn room_that_is_not_passed_on_is_found() {
 #[test]
 fn turn_that_is_dropped_with_a_job_behind_it_is_found() {
     planted::choose(Some(Defect::TurnDropped));
-    let run = || conformance::run(memory, conformance::limit_claims::group_keeps_its_order);
+    let run = || conformance::run(memory, conformance::limit_claims::claims_never_exceed_the_maximum);
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "it was not noticed");
 }
 
