@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mainspring_core::bounds;
 use mainspring_core::failure::{Failure, cancel, discard, throttled};
 use mainspring_core::job::{Fault, FaultKind};
 use mainspring_core::time::Span;
-use mainspring_core::{bounds, fault};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
@@ -168,10 +168,8 @@ impl Child {
         }
         self.stderr.forget();
         let (mut written, mut spoke) = (0, false);
-        fault::point!("pool.requesting");
         let broken = match self.converse(&mut request, &mut written, &mut spoke).await {
             Ok(answer) => {
-                fault::point!("pool.answered");
                 self.jobs += 1;
                 request.hold.answered();
                 // Fails only if the handler is gone.
