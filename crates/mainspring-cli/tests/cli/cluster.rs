@@ -108,7 +108,9 @@ fn judge(ledger: &str) {
         match words.as_slice() {
             ["gone", worker] => {
                 gone.insert(*worker);
-                running.values_mut().for_each(|runs| runs.retain(|(by, _)| by != worker));
+                for runs in running.values_mut() {
+                    runs.retain(|(by, _)| by != worker);
+                }
             }
             ["start", key, worker, run] if !gone.contains(worker) => {
                 let runs = running.entry(key).or_default();
