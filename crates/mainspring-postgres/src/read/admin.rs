@@ -38,14 +38,14 @@ statement! {
     ORDER BY name"
 }
 statement! {
-    /// The whole of a table whose size is bounded, and for each of its rows the index of `ready`, once; and then its groups, up to the first with a
-    /// job.
-    pub(crate) ReadyLines = "admin.lines", by ["ready_claim", "limit_groups_line_units_key", "limited_claim"], () -> ReadyLine { queue: String, kind: String, labels: String };
-    "SELECT q.name, k.name, l.labels FROM mainspring.lines l
-    JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind
-    WHERE EXISTS (SELECT 1 FROM mainspring.ready r WHERE r.line = l.no)
-        OR EXISTS (SELECT 1 FROM mainspring.limit_groups g WHERE g.line = l.no
-            AND EXISTS (SELECT 1 FROM mainspring.limited r WHERE r.limit_group = g.no))"
+    /// The whole of small tables, as for all counts: plain and limited jobs are counted alike.
+    pub(crate) ReadyLines = "admin.lines", whole ("all five tables are small"), () -> ReadyLine { queue: String, kind: String, labels: String };
+    "SELECT q.name, k.name, l.labels FROM (
+        SELECT c.line FROM (SELECT line, state, n FROM mainspring.counts
+            UNION ALL SELECT line, state, n FROM mainspring.count_deltas) c
+        WHERE c.state = {state.ready} GROUP BY c.line HAVING sum(c.n) > 0) c
+    JOIN mainspring.lines l ON l.no = c.line
+    JOIN mainspring.queues q ON q.no = l.queue JOIN mainspring.kinds k ON k.no = l.kind"
 }
 statement! {
     /// The whole of two tables whose size is bounded by the nodes and their slots.

@@ -41,7 +41,7 @@ statement! {
     "SELECT no FROM mainspring.limits WHERE scope = {limit_scope.limit} AND name = $1"
 }
 statement! {
-    /// `lease` as a whole, and `kept_units`, which is as large as there are suspended jobs that keep units; the primary key of `jobs`.
+    /// `lease` as a whole, index `kept_units_units`, and the primary key of `jobs`.
     pub(crate) Holders<'a> = "limits.holders", whole ("`lease` has no more rows than all nodes have slots"),
     (limit_key: i64, limit: i64) -> HolderRow { id: Uuid, units: i64, keeps: bool };
     "SELECT j.id, cardinality(array_positions(h.units, $1))::bigint, h.keeps FROM (

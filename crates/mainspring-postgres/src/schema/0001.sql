@@ -448,6 +448,7 @@ CREATE TABLE mainspring.kept_units (
     no    bigint PRIMARY KEY,
     units bigint[] NOT NULL
 );
+CREATE INDEX kept_units_units ON mainspring.kept_units USING gin (units);
 CREATE TABLE mainspring.returned_units (
     no    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     units bigint[] NOT NULL

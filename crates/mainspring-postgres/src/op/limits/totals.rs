@@ -43,7 +43,7 @@ statement! {
 }
 statement! {
     /// Unique indexes.
-    pub(crate) AddTotalKey<'a> = "totals.add_key", by ["limits_scope_name_key", "limit_keys_limit_no_key_key"], (scope: i16, name: &'a str);
+    pub(crate) AddTotalKey<'a> = "totals.add_key", by ["limit_keys_limit_no_key_key"], (scope: i16, name: &'a str);
     "INSERT INTO mainspring.limit_keys (limit_no, key, used_at) SELECT l.no, '', clock_timestamp() FROM mainspring.limits l
     WHERE l.scope = $1 AND l.name = $2
         AND NOT EXISTS (SELECT 1 FROM mainspring.limit_keys k WHERE k.limit_no = l.no AND k.key = '')

@@ -52,10 +52,10 @@ const FILL: &str = "
     INSERT INTO mainspring.counts SELECT line, place, count(*) FROM f GROUP BY line, place;
     SELECT setval('mainspring.job_numbers', 2000000);";
 
-/// Two hundred thousand limited jobs of line `4`, two of each key; every second key is full, and its group is blocked. Some of the
-/// claims hold units.
+/// Two hundred thousand limited jobs of line `4`, two of each key; every second key is full, and its group is blocked. Their
+/// numbers are below zero, because listings begin with the newest jobs.
 const FILL_LIMITS: &str = "
-    CREATE TEMP TABLE f AS SELECT 2000000 + i AS no, md5('l' || i)::uuid AS id, now() - (201000 - i) * interval '1 ms' AS at,
+    CREATE TEMP TABLE f AS SELECT -i AS no, md5('l' || i)::uuid AS id, now() - (201000 - i) * interval '1 ms' AS at,
         (i - 1) / 2 + 1 AS key FROM generate_series(1, 200000) AS i;
     INSERT INTO mainspring.limits (scope, name, max, definition) VALUES (0, 'tenant', 3, '{\"name\": \"tenant\", \"max\": 3}');
     INSERT INTO mainspring.limit_keys (limit_no, key, used_at, in_use, blocked, line, tail)
@@ -71,8 +71,7 @@ const FILL_LIMITS: &str = "
     INSERT INTO mainspring.blocked_groups (limit_key, seq, line, limit_group, level, units)
         SELECT k, 1, 4, k, 53, 1 FROM generate_series(1, 99999, 2) AS k;
     INSERT INTO mainspring.counts VALUES (4, 2, 200000) ON CONFLICT (line, state) DO UPDATE SET n = counts.n + excluded.n;
-    DROP TABLE f;
-    SELECT setval('mainspring.job_numbers', 3000000);";
+    DROP TABLE f;";
 
 /// Statistics and visibility as they are after a while.
 const SETTLE: &str = "VACUUM ANALYZE";

@@ -259,7 +259,6 @@ fn limits(site: &Site) {
         block_on(store.enqueue(site.limited(200_000..200_000 + SOME)))
     });
     let limit = LimitName::new("tenant").expect("a name");
-    check(site, "one key", &["limited_claim"], || block_on(store.limit_key(limit.clone(), "key 1".into())));
     check(site, "keys", &["limit_keys_limit_no_key_key"], || block_on(store.limit_keys(limit, None, SOME)));
 }
 
