@@ -8,7 +8,7 @@ fn an_answer_ends_the_wait_and_so_does_time() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let (why, rest): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains("why: "));
-    assert!(why[0].starts_with("  why: its handler waits for signal `decision`, until "), "{why:?}");
+    assert!(why[0].starts_with("  why: the handler waits for signal `decision`, until "), "{why:?}");
     let expected = [
         "ada answers on the fourth day",
         "  mail: please approve 120 euros for a trip",

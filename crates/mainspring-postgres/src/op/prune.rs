@@ -104,13 +104,13 @@ statement! {
         FOR UPDATE SKIP LOCKED) k
         WHERE EXISTS (SELECT 1 FROM mainspring.limits l WHERE l.no = k.limit_no AND l.scope = {limit_scope.limit}))
     SELECT (SELECT CASE WHEN count(*) = $3 THEN max(x.no) END FROM x) FROM (
-        SELECT set_config('mainspring.keys', (SELECT coalesce(array_agg(y.no), '{}') FROM y)::text, true)) c"
+        SELECT set_config('mainspring_limits.keys', (SELECT coalesce(array_agg(y.no), '{}') FROM y)::text, true)) c"
 )
 }
 statement! {
     /// Primary key; index `limit_groups_units`: those that no group names. Whoever interns a group waits for the lock of its keys.
     pub(crate) PruneLimitKeys = "prune.limit_keys", by ["limit_keys_pkey"], ();
-    "DELETE FROM mainspring.limit_keys k WHERE k.no = ANY(nullif(current_setting('mainspring.keys', true), '')::bigint[])
+    "DELETE FROM mainspring.limit_keys k WHERE k.no = ANY(nullif(current_setting('mainspring_limits.keys', true), '')::bigint[])
         AND NOT EXISTS (SELECT 1 FROM mainspring.limit_groups g WHERE g.units @> ARRAY[k.no])"
 }
 

@@ -401,6 +401,11 @@ mod tests {
         for text in statements("other") {
             assert!(text.sql.starts_with(&format!("/* {} */ ", text.name)), "{}", text.sql);
             assert!(!text.sql.contains("mainspring."), "{}", text.sql);
+            assert!(
+                !text.sql.contains("'\""),
+                "a setting is named as a table of the schema is: {}",
+                text.sql
+            );
         }
     }
 }

@@ -264,7 +264,7 @@ fn order() -> Vec<Edit> {
             vec![Step("a"), Nap("rest")],
             Held("asks for `rest`, which is not recorded; recorded and not asked for: `nap`"),
         ),
-        ("retype", vec![Step("a"), nap()], vec![Text("a"), nap()], Held("what is recorded for `a` is not a")),
+        ("retype", vec![Step("a"), nap()], vec![Text("a"), nap()], Held("the record of `a` is not a")),
         (
             "another way",
             vec![Branch("left", vec![Step("a")]), nap()],

@@ -54,7 +54,7 @@ statement! {
             CROSS JOIN LATERAL (SELECT units FROM mainspring.limit_groups WHERE no = d.limit_group OFFSET 0) g
             UNION ALL SELECT unnest($10::bigint[])) y ORDER BY y.limit_key)",
     lock_keys!(),
-    " SELECT set_config('mainspring.turns', (SELECT coalesce(array_agg(v.tid), '{}') FROM v)::text, true),
+    " SELECT set_config('mainspring_limits.turns', (SELECT coalesce(array_agg(v.tid), '{}') FROM v)::text, true),
         (SELECT count(*) FROM locked)"
 )
 }
@@ -91,7 +91,7 @@ statement! {
         FROM unnest($4::int[], $5::int[], $6::int[], $7::bigint[], $8::bigint[]) AS u(line, queue, want, total, kind_total))
     , v AS MATERIALIZED (SELECT g.ctid AS tid, g.line, g.level, g.at, g.no, g.limit_group,
             (g.limit_group::bigint << 1) + (g.level < {level.lost})::int AS source
-        FROM mainspring.group_turns g WHERE g.ctid = ANY(nullif(current_setting('mainspring.turns', true), '')::tid[]))
+        FROM mainspring.group_turns g WHERE g.ctid = ANY(nullif(current_setting('mainspring_limits.turns', true), '')::tid[]))
     , a AS MATERIALIZED (SELECT v.source, v.limit_group, v.line, min(v.level) AS level, min(v.at) AS at, min(v.no) AS no,
             count(*) AS turns
         FROM v GROUP BY v.source, v.limit_group, v.line)

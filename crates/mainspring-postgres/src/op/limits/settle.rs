@@ -23,7 +23,7 @@ statement! {
     "WITH r AS MATERIALIZED (SELECT no, units FROM mainspring.returned_units WHERE no > $1 ORDER BY no LIMIT $2)
     , k AS MATERIALIZED (SELECT DISTINCT u.limit_key FROM r CROSS JOIN LATERAL unnest(r.units) AS u(limit_key) ORDER BY u.limit_key)",
     lock_keys!(),
-    " SELECT set_config('mainspring.returned', (SELECT coalesce(array_agg(r.no), '{}') FROM r)::text, true),
+    " SELECT set_config('mainspring_limits.returned', (SELECT coalesce(array_agg(r.no), '{}') FROM r)::text, true),
         (SELECT count(*) FROM locked)"
 )
 }
@@ -52,7 +52,7 @@ statement! {
     now!(),
     ", c AS MATERIALIZED (SELECT (extract(epoch FROM t.now) * 1000000)::bigint AS us FROM t)
     , r AS (DELETE FROM mainspring.returned_units
-        WHERE no = ANY(nullif(current_setting('mainspring.returned', true), '')::bigint[]) RETURNING no, units)
+        WHERE no = ANY(nullif(current_setting('mainspring_limits.returned', true), '')::bigint[]) RETURNING no, units)
     , z AS MATERIALIZED (SELECT u.limit_key, count(*) AS n FROM r CROSS JOIN LATERAL unnest(r.units) AS u(limit_key) GROUP BY u.limit_key)
     , kk AS MATERIALIZED (SELECT k.*, 0::bigint AS taken, z.n AS given, 0::bigint AS spent, 0::bigint AS more, 0 AS more_line
         FROM z CROSS JOIN LATERAL (SELECT coalesce(l.scope, 0) <> 0 AS is_total, ",
@@ -75,7 +75,7 @@ statement! {
     ", x AS MATERIALIZED (SELECT k.no FROM mainspring.limit_keys k WHERE k.due <= (SELECT now FROM t) ORDER BY k.due, k.no LIMIT $2)
     , k AS MATERIALIZED (SELECT x.no AS limit_key FROM x ORDER BY x.no)",
     lock_keys!(),
-    " SELECT set_config('mainspring.keys', (SELECT coalesce(array_agg(locked.no), '{}') FROM locked)::text, true)"
+    " SELECT set_config('mainspring_limits.keys', (SELECT coalesce(array_agg(locked.no), '{}') FROM locked)::text, true)"
 )
 }
 statement! {
@@ -84,7 +84,7 @@ statement! {
     concat!(
     "WITH k AS MATERIALIZED (SELECT DISTINCT u.no AS limit_key FROM unnest($1::bigint[]) AS u(no) ORDER BY u.no)",
     lock_keys!(),
-    " SELECT set_config('mainspring.keys', (SELECT coalesce(array_agg(locked.no), '{}') FROM locked)::text, true)"
+    " SELECT set_config('mainspring_limits.keys', (SELECT coalesce(array_agg(locked.no), '{}') FROM locked)::text, true)"
 )
 }
 statement! {
@@ -95,7 +95,7 @@ statement! {
     now!(),
     ", c AS MATERIALIZED (SELECT (extract(epoch FROM t.now) * 1000000)::bigint AS us FROM t)
     , kk AS MATERIALIZED (SELECT k.*, 0::bigint AS taken, 0::bigint AS given, 0::bigint AS spent, 0::bigint AS more, 0 AS more_line
-        FROM unnest(nullif(current_setting('mainspring.keys', true), '')::bigint[]) AS z(limit_key)
+        FROM unnest(nullif(current_setting('mainspring_limits.keys', true), '')::bigint[]) AS z(limit_key)
         CROSS JOIN LATERAL (SELECT coalesce(l.scope, 0) <> 0 AS is_total, ",
     key_columns!("x.in_use"),
     " FROM c",
