@@ -49,7 +49,7 @@ fn units_that_are_given_back_twice_are_found() {
 fn room_that_is_not_passed_on_is_found() {
     planted::choose(Some(Defect::RoomNotPassedOn));
     let run = || {
-        conformance::run(memory, conformance::limit_claims::room_that_a_blocked_job_leaves_is_used_at_once)
+        conformance::run(memory, conformance::limit_claims::room_that_a_blocked_job_leaves_is_used_at_once);
     };
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "it was not noticed");
 }
@@ -70,7 +70,7 @@ fn total_that_does_not_count_what_ran_before_is_found() {
 fn bucket_that_is_filled_twice_is_found() {
     planted::choose(Some(Defect::TokensTwice));
     let run = || {
-        conformance::run(memory, conformance::limit_changes::rate_admits_its_burst_and_then_one_per_interval)
+        conformance::run(memory, conformance::limit_changes::rate_admits_its_burst_and_then_one_per_interval);
     };
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "it was not noticed");
 }
