@@ -77,7 +77,7 @@ parts! {
         |part| some_of(workflows::of_rewound_parents(), 0, part) => all;
     retries_from_a_step_meet_cancelled_children_as_if_one_after_the_other:
         |part| some_of(workflows::of_rewound_parents(), 1, part) => one two;
-    limits_hold_in_every_interleaving: limits::run => one two three four five six seven eight;
+    limits_hold_whatever_interleaves: limits::run => one two three four five six seven eight;
     batches_of_every_kind_meet_without_a_deadlock: |part| random_batches::run(database(), part) => one two three four;
 }
 

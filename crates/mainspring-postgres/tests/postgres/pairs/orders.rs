@@ -183,6 +183,16 @@ impl PairDatabase {
             "inbox",
             "children",
             "ends",
+            "limited",
+            "limited_jobs",
+            "group_turns",
+            "blocked_groups",
+            "kept_units",
+            "returned_units",
+            "limit_keys",
+            "limit_groups",
+            "limits",
+            "audit",
         ];
         for table in tables {
             let sql = format!("ALTER TABLE mainspring.{table} SET (autovacuum_enabled = off)");
