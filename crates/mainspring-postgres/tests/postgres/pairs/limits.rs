@@ -164,7 +164,6 @@ fn pairs() -> Vec<LimitPair> {
         pair("claim, enqueue", open, mine(), enqueue(vec![limited(5, &["a"]), limited(6, &["b"])])),
         pair("claim, pause of the key", open, mine(), set_key(true)),
         LimitPair(Pair::new("claim that blocks, raise", full_and_unseen, other(), set("a", Some(2))), 2),
-        LimitPair(Pair::new("claim, open the limit", full_and_unseen, other(), set("a", None)), 9),
         pair("claim, lower", open, mine(), set("a", Some(0))),
         LimitPair(Pair::new("claim, promote", due, other(), promote(9)), 9),
         LimitPair(Pair::new("finish, promote", due, good(), promote(9)), 9),
