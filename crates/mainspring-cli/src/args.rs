@@ -11,7 +11,8 @@ use crate::dev;
 /// Shown under every `--help` of the program itself.
 const AFTER_HELP: &str = "\
 Exit codes:
-  0  it worked 1 the command failed, or `doctor` found a problem
+  0  it worked
+  1  the command failed, or `doctor` found a problem
   2  the command line or the input is wrong; nothing was stored
   3  there is no such job
   4  the store cannot be opened
