@@ -318,7 +318,9 @@ pub(crate) async fn plain(
             break;
         }
         // Others hold jobs that were meant for this claim: their pairs have no more, so those behind them have their turn.
-        let rest = ClaimRequest { queues: plan.rest(&claimed), suspects: 0, ..request.clone() };
+        // Or settings had changed, and nothing was claimed.
+        let suspects = request.suspects.saturating_sub(claimed.suspects());
+        let rest = ClaimRequest { queues: plan.rest(&claimed), suspects, ..request.clone() };
         let (more, again) =
             take(conn, shared, &Plan::new(shared, &rest, node), node, batch, round == ROUNDS).await?;
         claimed.extend(more);
